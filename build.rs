@@ -1,0 +1,3 @@
+//! Stamps version and commit.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Converters: one operator a file, from IR nodes to TensorRT layers.

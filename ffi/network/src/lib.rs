@@ -1,0 +1,1 @@
+//! TensorRT networks as plain data.

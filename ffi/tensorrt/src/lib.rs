@@ -1,0 +1,1 @@
+//! Safe TensorRT: Library, Builder, Runtime, Engine, Context.

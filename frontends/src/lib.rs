@@ -1,0 +1,1 @@
+//! Front ends: model bytes to IR, and IR to ONNX for host segments.

@@ -1,0 +1,1 @@
+//! The intermediate representation: graph, types, symbolic dims, inference, text form, passes.

@@ -1,0 +1,1 @@
+//! The ONNX messages: read over a mapped file, and written.

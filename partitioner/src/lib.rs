@@ -1,0 +1,1 @@
+//! The partitioner: admission, segments, report.

@@ -1,0 +1,8 @@
+//! The leaf crate: what a bundle file is made of, and the small vocabulary (dtypes, targets) that
+//! every other crate shares. It depends on no other crate of the project.
+
+mod dtype;
+mod target;
+
+pub use dtype::DType;
+pub use target::{Product, Target, TargetError};

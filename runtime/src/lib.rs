@@ -1,0 +1,1 @@
+//! Runs bundles: session, schedule, host backend, devices, buffers.

@@ -1,0 +1,1 @@
+//! Ahead-of-time model compiler with a TensorRT backend.

@@ -1,0 +1,3 @@
+//! The `trtc` command.
+
+fn main() {}

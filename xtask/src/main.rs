@@ -1,0 +1,3 @@
+//! Development tasks: generators of committed files.
+
+fn main() {}
