@@ -2,7 +2,9 @@
 //! every other crate shares. It depends on no other crate of the project.
 
 mod dtype;
+mod map;
 mod target;
 
 pub use dtype::DType;
+pub use map::MappedFile;
 pub use target::{Product, Target, TargetError};
