@@ -1,0 +1,1 @@
+//! TensorRT layers back to ONNX, to run a network without TensorRT.
