@@ -51,11 +51,7 @@ impl MappedFile {
         // or truncates the file meanwhile is the documented contract of this type; memory safety of this process does not
         // hang on the content, because every reader treats it as untrusted bytes and bounds-checks it.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(MappedFile {
-            path: path.into().into(),
-            file: Arc::new(file),
-            bytes: Bytes::from_owner(map),
-        })
+        Ok(MappedFile { path: path.into().into(), file: Arc::new(file), bytes: Bytes::from_owner(map) })
     }
 
     /// Maps what a descriptor (a file, a memfd) refers to; `path` is what [`MappedFile::path`] will say.
