@@ -1,0 +1,96 @@
+//! Names and ranges of the symbols of a module.
+
+use crate::dim::{Dim, Interval, Symbol};
+use std::collections::HashMap;
+
+/// A symbol's name, range and origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SymbolInfo {
+    /// Unique name: the model's `dim_param`, or made from the value and axis (`x.0`).
+    pub name: String,
+    /// Values that the symbol takes.
+    pub range: Interval,
+    /// Only the run of some node (NonZero, NMS, …) decides it: no graph input has it as a dim.
+    pub unbacked: bool,
+}
+
+/// The symbols of a module.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    infos: Vec<SymbolInfo>,
+    by_name: HashMap<String, Symbol>,
+}
+
+impl Symbols {
+    /// The symbol called `name`, made with the range 0.. when it is new. O(1).
+    pub fn named(&mut self, name: &str) -> Symbol {
+        if let Some(&symbol) = self.by_name.get(name) {
+            return symbol;
+        }
+        self.push(name.to_owned(), Interval { min: Some(0), max: None }, false)
+    }
+
+    /// A new symbol whose name starts with `hint`.
+    pub fn fresh(&mut self, hint: &str, range: Interval, unbacked: bool) -> Symbol {
+        let mut name = hint.to_owned();
+        let mut k = 1;
+        while self.by_name.contains_key(&name) {
+            k += 1;
+            name = format!("{hint}_{k}");
+        }
+        self.push(name, range, unbacked)
+    }
+
+    fn push(&mut self, name: String, range: Interval, unbacked: bool) -> Symbol {
+        let symbol = Symbol(self.infos.len() as u32);
+        self.by_name.insert(name.clone(), symbol);
+        self.infos.push(SymbolInfo { name, range, unbacked });
+        symbol
+    }
+
+    /// A symbol by its name.
+    pub fn find(&self, name: &str) -> Option<Symbol> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Name, range and origin.
+    pub fn info(&self, symbol: Symbol) -> Option<&SymbolInfo> {
+        self.infos.get(symbol.0 as usize)
+    }
+
+    /// The name; `s7` for a symbol of another module.
+    pub fn name(&self, symbol: Symbol) -> String {
+        self.info(symbol).map_or_else(|| format!("s{}", symbol.0), |info| info.name.clone())
+    }
+
+    /// The range; unbounded for a symbol of another module.
+    pub fn range(&self, symbol: Symbol) -> Interval {
+        self.info(symbol).map_or(Interval::ANY, |info| info.range)
+    }
+
+    /// Sets the range of a symbol.
+    pub fn set_range(&mut self, symbol: Symbol, range: Interval) {
+        if let Some(info) = self.infos.get_mut(symbol.0 as usize) {
+            info.range = range;
+        }
+    }
+
+    /// Range of a dim.
+    pub fn interval(&self, dim: &Dim) -> Interval {
+        dim.interval(&|symbol| self.range(symbol))
+    }
+
+    /// All symbols in the order in which they were made.
+    pub fn iter(&self) -> impl Iterator<Item = (Symbol, &SymbolInfo)> {
+        self.infos.iter().enumerate().map(|(k, info)| (Symbol(k as u32), info))
+    }
+
+    /// A dim as text: `3`, `N`, `2*H + 1`, `?`.
+    pub fn show(&self, dim: &Dim) -> String {
+        match dim {
+            Dim::Known(value) => value.to_string(),
+            Dim::Expr(expr) => expr.write(&|symbol| self.name(symbol)),
+            Dim::Unknown => "?".to_owned(),
+        }
+    }
+}
