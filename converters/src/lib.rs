@@ -1,1 +1,21 @@
-//! Converters: one operator a file, from IR nodes to TensorRT layers.
+//! Converters: from IR nodes to TensorRT layers. One operator (or one family that differs by an enum) a file in `ops/`.
+//!
+//! *Planning is capability validation.* [`Converter::plan`] either refuses with data ([`trtc_ir::Refusal`]) or returns
+//! everything that [`Converter::emit`] needs; `emit` has no way to refuse. The partitioner admits a node exactly when
+//! `plan` succeeds, so no guard can hide inside a conversion.
+//!
+//! * [`ctx`] holds what several operators share: dtype gates, extents, broadcasting.
+//! * [`lower`] makes a network of a set of nodes.
+//! * [`registry`] finds converters, and implements the traits by which inference and the partitioner reach them.
+
+mod converter;
+pub mod ctx;
+mod emit;
+pub mod lower;
+mod ops;
+pub mod registry;
+
+pub use converter::{Converter, Def, Key, Outputs};
+pub use emit::Emit;
+pub use lower::{LowerError, SegmentIo, lower};
+pub use registry::Registry;

@@ -345,4 +345,95 @@ impl Layer {
             Layer::Unsqueeze { .. } => "Unsqueeze",
         }
     }
+
+    /// Calls `f` with every tensor that the layer reads from outside: operands, extents, captures, initial values. What
+    /// regions read among their own tensors is not visited.
+    pub fn for_each_input(&self, f: &mut dyn FnMut(TensorId)) {
+        let extent = |e: &Extent, f: &mut dyn FnMut(TensorId)| {
+            if let Extent::Tensor(id) = e {
+                f(*id);
+            }
+        };
+        match self {
+            Layer::Activation { x, .. }
+            | Layer::Cast { x, .. }
+            | Layer::Identity { x }
+            | Layer::Lrn { x, .. }
+            | Layer::NonZero { x, .. }
+            | Layer::Pooling { x, .. }
+            | Layer::Reduce { x, .. }
+            | Layer::Shape { x }
+            | Layer::SoftMax { x, .. }
+            | Layer::Squeeze { x, .. }
+            | Layer::Unary { x, .. }
+            | Layer::Unsqueeze { x, .. } => f(*x),
+            Layer::Concatenation { xs, .. } | Layer::Einsum { xs, .. } => xs.iter().for_each(|&x| f(x)),
+            Layer::Constant { .. } => {}
+            Layer::Convolution { x, kernel, bias, .. } | Layer::Deconvolution { x, kernel, bias, .. } => {
+                f(*x);
+                f(*kernel);
+                bias.iter().for_each(|&b| f(b));
+            }
+            Layer::Cumulative { x, axis, .. } => [*x, *axis].into_iter().for_each(f),
+            Layer::Dequantize { x, scale, .. } | Layer::Quantize { x, scale, .. } => {
+                [*x, *scale].into_iter().for_each(f)
+            }
+            Layer::ElementWise { a, b, .. } | Layer::MatrixMultiply { a, b, .. } => {
+                [*a, *b].into_iter().for_each(f)
+            }
+            Layer::Fill { shape, alpha, beta, .. } => {
+                extent(shape, f);
+                [*alpha, *beta].into_iter().for_each(f);
+            }
+            Layer::Gather { data, indices, .. } => [*data, *indices].into_iter().for_each(f),
+            Layer::GridSample { x, grid, .. } => [*x, *grid].into_iter().for_each(f),
+            Layer::If { condition, captures, .. } => {
+                f(*condition);
+                captures.iter().for_each(|capture| f(capture.outer));
+            }
+            Layer::Loop { limits, recurrences, iterators, body: _, results } => {
+                limits.iter().for_each(|limit| f(limit.1));
+                recurrences.iter().for_each(|r| f(r.initial));
+                iterators.iter().for_each(|it| f(it.x));
+                results.iter().filter_map(|r| r.length).for_each(f);
+            }
+            Layer::Nms { boxes, scores, max_output_boxes, iou_threshold, score_threshold, .. } => {
+                [*boxes, *scores, *max_output_boxes].into_iter().for_each(&mut *f);
+                iou_threshold.iter().chain(score_threshold).for_each(|&t| f(t));
+            }
+            Layer::Normalization { x, scale, bias, .. } => [*x, *scale, *bias].into_iter().for_each(f),
+            Layer::OneHot { indices, values, depth, .. } => {
+                [*indices, *values, *depth].into_iter().for_each(f)
+            }
+            Layer::ParametricRelu { x, slopes } => [*x, *slopes].into_iter().for_each(f),
+            Layer::Resize { x, to, .. } => {
+                f(*x);
+                if let ResizeTo::Sizes(sizes) = to {
+                    extent(sizes, f);
+                }
+            }
+            Layer::ReverseSequence { x, lengths, .. } => [*x, *lengths].into_iter().for_each(f),
+            Layer::Scatter { data, indices, updates, .. } => {
+                [*data, *indices, *updates].into_iter().for_each(f)
+            }
+            Layer::Select { condition, then_input, else_input } => {
+                [*condition, *then_input, *else_input].into_iter().for_each(f)
+            }
+            Layer::Shuffle { x, reshape, .. } => {
+                f(*x);
+                reshape.iter().for_each(|e| extent(e, f));
+            }
+            Layer::Slice { x, start, size, stride, fill, .. } => {
+                f(*x);
+                [start, size, stride].into_iter().for_each(|e| extent(e, f));
+                fill.iter().for_each(|&t| f(t));
+            }
+            Layer::TopK { x, k, .. } => {
+                f(*x);
+                if let Count::Tensor(id) = k {
+                    f(*id);
+                }
+            }
+        }
+    }
 }

@@ -1,0 +1,5 @@
+//! What several operators share. An operator file uses these, never a sibling operator.
+
+pub mod check;
+pub mod extent;
+pub mod shape;

@@ -1,0 +1,246 @@
+//! What `emit` works with: the network under construction and the node's inputs as tensors of it.
+
+use crate::{
+    ctx::extent::{DimPlan, ExtentPlan, SizeOp},
+    lower::LowerError,
+    registry::Registry,
+};
+use std::{
+    collections::HashMap,
+    ops::{Deref, DerefMut},
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Dim, Graph, NodeId, NodeView, Symbols, ValueId};
+use trtc_network::{
+    NetworkBuilder, Region, TensorId,
+    layer::{ElementWiseOp, Extent, Layer},
+};
+
+/// The network under construction, seen from one node. Dereferences to [`NetworkBuilder`].
+#[derive(Debug)]
+pub struct Emit<'a> {
+    net: &'a mut NetworkBuilder,
+    scope: &'a mut Scope,
+    node: NodeView<'a>,
+    target: &'a Target,
+}
+
+/// Tensors of one graph's values. A subgraph has its own.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    pub(crate) tensors: HashMap<ValueId, TensorId>,
+}
+
+impl Deref for Emit<'_> {
+    type Target = NetworkBuilder;
+
+    fn deref(&self) -> &NetworkBuilder {
+        self.net
+    }
+}
+
+impl DerefMut for Emit<'_> {
+    fn deref_mut(&mut self) -> &mut NetworkBuilder {
+        self.net
+    }
+}
+
+impl<'a> Emit<'a> {
+    pub(crate) fn new(
+        net: &'a mut NetworkBuilder,
+        scope: &'a mut Scope,
+        node: NodeView<'a>,
+        target: &'a Target,
+    ) -> Emit<'a> {
+        Emit { net, scope, node, target }
+    }
+
+    /// The tensor of an input slot. Constants are put into the network at their first use.
+    pub fn input(&mut self, slot: usize) -> TensorId {
+        match self.node.node().input(slot) {
+            Some(value) => self.value(value),
+            None => {
+                self.fault(format!("input {slot} is absent"));
+                TensorId(u32::MAX)
+            }
+        }
+    }
+
+    /// The tensor of an input slot that may be absent.
+    pub fn optional(&mut self, slot: usize) -> Option<TensorId> {
+        self.node.node().input(slot).map(|value| self.value(value))
+    }
+
+    /// All inputs of a variadic operator.
+    pub fn inputs(&mut self) -> Vec<TensorId> {
+        (0..self.node.input_count()).map(|slot| self.input(slot)).collect()
+    }
+
+    fn value(&mut self, value: ValueId) -> TensorId {
+        if let Some(&tensor) = self.scope.tensors.get(&value) {
+            return tensor;
+        }
+        let graph = self.node.graph();
+        let tensor = match graph[value].constant.as_ref() {
+            Some(constant) => match constant.bytes() {
+                Some(bytes) => self.net.constant(constant.dtype(), constant.dims().to_vec(), bytes.clone()),
+                None => {
+                    self.fault("a constant of strings");
+                    TensorId(u32::MAX)
+                }
+            },
+            None => {
+                self.fault(format!("value `{}` is made by no node of the segment", graph[value].name));
+                TensorId(u32::MAX)
+            }
+        };
+        self.scope.tensors.insert(value, tensor);
+        tensor
+    }
+
+    /// An extent that `plan` decided: build-time numbers, or an i64 shape tensor computed from the dims of the node's
+    /// own inputs.
+    pub fn extent(&mut self, plan: &ExtentPlan) -> Extent {
+        match plan {
+            ExtentPlan::Dims(dims) => match dims.iter().map(DimPlan::fixed).collect::<Option<Vec<i64>>>() {
+                Some(values) => Extent::Static(values),
+                None => Extent::Tensor(self.extent_tensor(dims)),
+            },
+            ExtentPlan::Input(slot) => {
+                let tensor = self.input(*slot);
+                Extent::Tensor(self.net.cast(tensor, DType::I64))
+            }
+        }
+    }
+
+    /// Dims as an i64 tensor of rank 1.
+    pub fn extent_tensor(&mut self, dims: &[DimPlan]) -> TensorId {
+        let parts: Vec<TensorId> = dims.iter().map(|dim| self.dim(dim)).collect();
+        match parts.as_slice() {
+            [] => self.net.i64s(&[]),
+            [one] => *one,
+            _ => self.net.one(Layer::Concatenation { xs: parts, axis: 0 }),
+        }
+    }
+
+    /// One dim as an i64 tensor of dims [1].
+    pub fn dim(&mut self, dim: &DimPlan) -> TensorId {
+        match dim {
+            DimPlan::Fixed(value) => self.net.i64s(&[*value]),
+            DimPlan::OfInput { slot, axis } => {
+                let x = self.input(*slot);
+                self.net.dim_of(x, *axis)
+            }
+            DimPlan::Op(op, a, b) => {
+                let (a, b) = (self.dim(a), self.dim(b));
+                let op = match op {
+                    SizeOp::Add => ElementWiseOp::Sum,
+                    SizeOp::Mul => ElementWiseOp::Prod,
+                    SizeOp::FloorDiv => ElementWiseOp::FloorDiv,
+                    SizeOp::Max => ElementWiseOp::Max,
+                    SizeOp::Min => ElementWiseOp::Min,
+                };
+                self.net.elementwise(a, b, op)
+            }
+        }
+    }
+
+    /// Emits a subgraph as a region. `bind` gives tensors to the subgraph's captures and inputs.
+    pub fn region(&mut self, graph: &Graph, bind: &[(ValueId, TensorId)]) -> Region {
+        let mut scope = Scope::default();
+        scope.tensors.extend(bind.iter().copied());
+        self.net.open_region();
+        let outputs = match emit_graph(self.net, &mut scope, graph, self.node.symbols(), self.target) {
+            Ok(outputs) => outputs,
+            Err(error) => {
+                self.fault(error.to_string());
+                Vec::new()
+            }
+        };
+        self.net.close_region(outputs)
+    }
+
+    /// The tensor of a value of the node's own graph: for captures of subgraphs.
+    pub fn outer(&mut self, value: ValueId) -> TensorId {
+        self.value(value)
+    }
+}
+
+/// Emits every node of `graph` and returns its outputs' tensors.
+fn emit_graph(
+    net: &mut NetworkBuilder,
+    scope: &mut Scope,
+    graph: &Graph,
+    symbols: &Symbols,
+    target: &Target,
+) -> Result<Vec<TensorId>, LowerError> {
+    let order = graph.topo_order().map_err(|_| LowerError::internal("a subgraph has a cycle"))?;
+    for id in order {
+        emit_node(net, scope, graph, symbols, id, target)?;
+    }
+    let mut outputs = Vec::new();
+    for &output in graph.outputs() {
+        if let Some(&tensor) = scope.tensors.get(&output) {
+            outputs.push(tensor);
+        } else if let Some(constant) = &graph[output].constant
+            && let Some(bytes) = constant.bytes()
+        {
+            outputs.push(net.constant(constant.dtype(), constant.dims().to_vec(), bytes.clone()));
+        } else {
+            return Err(LowerError::internal("a subgraph's output is made by nothing"));
+        }
+    }
+    Ok(outputs)
+}
+
+/// Plans and emits one node; its outputs become tensors of the scope.
+pub(crate) fn emit_node(
+    net: &mut NetworkBuilder,
+    scope: &mut Scope,
+    graph: &Graph,
+    symbols: &Symbols,
+    id: NodeId,
+    target: &Target,
+) -> Result<(), LowerError> {
+    let node = NodeView::new(graph, symbols, id);
+    let refused = |refusal| LowerError::Refused { node: id, name: node.name().to_owned(), refusal };
+    let converter = Registry::get().converter(node).map_err(refused)?;
+    let plan = converter.plan(node, target).map_err(refused)?;
+    net.begin_node(node.name());
+    let outputs = converter.emit(plan, &mut Emit::new(net, scope, node, target));
+    for (slot, value) in node.node().outputs().iter().enumerate() {
+        let Some(value) = *value else { continue };
+        let Some(&tensor) = outputs.get(slot) else {
+            net.fault(format!("output {slot} was not emitted"));
+            continue;
+        };
+        if let Some(shape) = graph[value].ty.shape() {
+            let dims: Vec<i64> = shape.iter().map(|dim| dim.known().unwrap_or(-1)).collect();
+            check_output(net, graph, value, tensor, &dims);
+            net.refine(tensor, &dims);
+        }
+        scope.tensors.insert(value, tensor);
+    }
+    Ok(())
+}
+
+/// What was emitted must be what inference said; everything that follows relies on it.
+fn check_output(net: &mut NetworkBuilder, graph: &Graph, value: ValueId, tensor: TensorId, dims: &[i64]) {
+    let info = net.info(tensor).clone();
+    let fits = |(&a, &b): (&i64, &i64)| a < 0 || b < 0 || a == b;
+    let shape_ok = info.dims.len() == dims.len() && info.dims.iter().zip(dims).all(fits);
+    let dtype = graph[value].ty.dtype();
+    if !shape_ok || dtype.is_some_and(|dtype| dtype != info.dtype) {
+        let name = &graph[value].name;
+        let want = dtype.map_or("?", DType::name);
+        net.fault(format!(
+            "`{name}` was emitted as {} {:?}, inferred as {want} {dims:?}",
+            info.dtype, info.dims
+        ));
+    }
+}
+
+/// A dim as a number where it is one.
+pub fn known_or_dynamic(dim: &Dim) -> i64 {
+    dim.known().unwrap_or(-1)
+}

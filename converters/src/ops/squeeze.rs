@@ -1,0 +1,95 @@
+//! Squeeze: drop axes of size 1.
+//!
+//! x [d0..dn] T, axes [k] i64 (constant)  ->  y [rank n+1-k] T
+//! Opsets: 1, 11 axes as attribute; 13 as input; 21, 23, 24, 25 wider types.     TensorRT: ISqueezeLayer.
+//! Limits: axes constant; squeezed dims known to be 1; empty tensors never reach here.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, shape},
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
+use trtc_network::Layer;
+
+/// The converter.
+#[derive(Debug)]
+pub struct Squeeze;
+
+/// Axes to drop, ascending.
+#[derive(Debug)]
+pub struct Plan(Vec<u32>);
+
+impl Converter for Squeeze {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Squeeze", 25)],
+        dtypes: check::MOVABLE,
+        layers: "ISqueezeLayer",
+        limits: "axes constant; squeezed dims known to be 1",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::RANK_UNKNOWN,
+            Code::NOT_CONSTANT,
+            Code::DIM_UNKNOWN,
+            Code::SHAPE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let (dtype, dims) = (shape::dtype_of(node, 0), node.input(0).and_then(|x| x.shape()));
+        let elements = node.input(0).and_then(|x| x.elements()).map(<[Dim]>::to_vec);
+        let Some(dims) = dims else { return Ok(shape::types([shape::typed(dtype, None)])) };
+        let axes = match node.input(1) {
+            None => (0..dims.len()).filter(|&k| dims[k] == Dim::Known(1)).collect(),
+            Some(axes) => match axes.const_i64s() {
+                Some(list) => shape::axes(&list, dims.len())?,
+                None => return Ok(shape::types([shape::typed(dtype, None)])),
+            },
+        };
+        for &axis in &axes {
+            match &dims[axis] {
+                Dim::Known(1) | Dim::Unknown => {}
+                Dim::Known(n) => {
+                    return Err(Diag::invalid(format!("axis {axis} has size {n}, not 1")).slot("axes"));
+                }
+                dim => cx.require(ConstraintKind::Equal(dim.clone(), Dim::Known(1))),
+            }
+        }
+        let rest =
+            (0..dims.len()).filter(|axis| !axes.contains(axis)).map(|axis| dims[axis].clone()).collect();
+        Ok(vec![Inferred { ty: shape::typed(dtype, Some(rest)), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        check::not_empty(&x, "data")?;
+        let axes: Vec<usize> = match node.input(1) {
+            Some(_) => check::constant_i64s(node, 1, "axes")?
+                .into_iter()
+                .map(|a| check::axis(a, x.rank(), "axes"))
+                .collect::<Result<_, _>>()?,
+            None if x.shape.iter().all(|dim| dim.known().is_some()) => {
+                (0..x.rank()).filter(|&axis| x.shape[axis] == Dim::Known(1)).collect()
+            }
+            None => {
+                return Err(Refusal::new(Code::DIM_UNKNOWN, "which dims are 1 is known only at run time")
+                    .slot("data"));
+            }
+        };
+        if let Some(axis) = axes.iter().find(|&&axis| x.shape[axis] != Dim::Known(1)) {
+            return Err(
+                Refusal::new(Code::DIM_UNKNOWN, format!("dim {axis} is not known to be 1")).slot("data")
+            );
+        }
+        let mut axes: Vec<u32> = axes.into_iter().map(|axis| axis as u32).collect();
+        axes.sort_unstable();
+        Ok(Plan(axes))
+    }
+
+    fn emit(&self, Plan(axes): Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        vec![if axes.is_empty() { cx.one(Layer::Identity { x }) } else { cx.one(Layer::Squeeze { x, axes }) }]
+    }
+}
