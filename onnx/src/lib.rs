@@ -1,11 +1,14 @@
 //! The ONNX messages: read over a mapped file, and written.
 //!
 //! [`OnnxFile`] opens a model without copying a weight; [`Tensor`] gives a tensor's elements in one layout whatever field or file
-//! they stand in; the functions of [`write`] build models.
+//! they stand in; the functions of [`mod@write`] build models. [`schema`] knows every version of every operator, [`kernels`] which of them ONNX
+//! Runtime runs on the CPU.
 
 mod error;
+pub mod kernels;
 mod proto;
 mod read;
+pub mod schema;
 mod tensor;
 mod tensor_proto;
 pub mod write;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod read;
+mod schema;
 mod tensor;
 
 /// A protobuf field of bytes: tag, length (below 128), content.

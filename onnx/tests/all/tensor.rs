@@ -56,7 +56,8 @@ fn unpacked_varints_are_read() {
 
 #[test]
 fn int32_data_holds_every_narrow_type() {
-    let cases: &[(DType, &[i64], &[i32], &[u8])] = &[
+    type Case<'a> = (DType, &'a [i64], &'a [i32], &'a [u8]);
+    let cases: &[Case<'_>] = &[
         (DType::I32, &[1], &[-2], &[0xfe, 0xff, 0xff, 0xff]),
         (DType::I16, &[1], &[-2], &[0xfe, 0xff]),
         (DType::U16, &[1], &[65_534], &[0xfe, 0xff]),
