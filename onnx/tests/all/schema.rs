@@ -12,7 +12,7 @@ fn versions_are_those_of_the_changelog() {
     assert_eq!(schema::history("", "Squeeze"), [1, 11, 13, 21, 23, 24, 25]);
     assert_eq!(schema::history("ai.onnx", "Relu"), [1, 6, 13, 14]);
     assert_eq!(schema::history("ai.onnx.ml", "TreeEnsembleRegressor"), [1, 3, 5]);
-    assert_eq!(schema::history("", "NoSuchOperator"), []);
+    assert!(schema::history("", "NoSuchOperator").is_empty());
     for (op_type, opset, since) in
         [("Squeeze", 12, Some(11)), ("Squeeze", 13, Some(13)), ("Relu", 28, Some(14)), ("Gelu", 19, None)]
     {
