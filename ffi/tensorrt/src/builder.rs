@@ -1,0 +1,195 @@
+//! Networks to engines.
+
+use crate::{Library, emit::Emitter, locate::product_name};
+use cxx::UniquePtr;
+use std::{fmt, ops::Deref, sync::PoisonError};
+use trtc_bundle::{Product, Target};
+use trtc_network::{Fault, Network};
+use trtc_tensorrt_sys::ffi;
+
+/// Limits of one build; the default leaves them to the library.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct BuildOptions {
+    /// Scratch memory that a layer may use, in bytes.
+    pub workspace_bytes: Option<u64>,
+    /// Threads of the builder.
+    pub max_threads: Option<u32>,
+}
+
+impl BuildOptions {
+    /// Limits the scratch memory that a layer may use.
+    pub fn with_workspace_bytes(mut self, bytes: u64) -> BuildOptions {
+        self.workspace_bytes = Some(bytes);
+        self
+    }
+
+    /// Limits the builder's threads.
+    pub fn with_max_threads(mut self, threads: u32) -> BuildOptions {
+        self.max_threads = Some(threads);
+        self
+    }
+}
+
+/// Why there is no engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A layer that TensorRT takes as invalid or sees otherwise than the network says: a broken promise of ours.
+    #[error("{0}")]
+    Fault(#[from] Fault),
+    /// The builder refused the network.
+    #[error("{}", .words.join("; "))]
+    Refused {
+        /// The builder's own error lines, each once, without what only this machine is to blame for.
+        words: Vec<String>,
+        /// Source nodes that the words name, each once.
+        nodes: Vec<String>,
+    },
+    /// The library only runs engines.
+    #[error("the library has no builder")]
+    NoBuilder,
+    /// The target is another product's.
+    #[error("a {library} library cannot build for {target}")]
+    Target {
+        /// Product of the library.
+        library: &'static str,
+        /// The target.
+        target: Target,
+    },
+}
+
+/// A serialized engine in the library's own memory.
+pub struct EngineBytes {
+    bytes: UniquePtr<ffi::EngineBytes>,
+    // The memory is the library's.
+    _library: Library,
+}
+
+// SAFETY: a block of memory that nobody writes to and that any thread may free.
+unsafe impl Send for EngineBytes {}
+// SAFETY: as above.
+unsafe impl Sync for EngineBytes {}
+
+impl Deref for EngineBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.bytes()
+    }
+}
+
+impl fmt::Debug for EngineBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineBytes({})", self.len())
+    }
+}
+
+/// Builds engines with one library, one at a time.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    library: Library,
+}
+
+impl Builder {
+    pub(crate) fn new(library: Library) -> Builder {
+        Builder { library }
+    }
+
+    /// Builds the engine of `network` for every compute capability of `target`.
+    ///
+    /// `weights[k]` are the packed little-endian bytes of `network.weights[k]`; they are not copied. For TensorRT the
+    /// GPU of this machine decides what the engine runs on.
+    ///
+    /// # Errors
+    /// [`BuildError`]. The library may also abort the process, and recurses as deep as the network.
+    pub fn build(
+        &self,
+        network: &Network,
+        weights: &[&[u8]],
+        target: &Target,
+        options: &BuildOptions,
+    ) -> Result<EngineBytes, BuildError> {
+        let inner = &self.library.inner;
+        if target.product() != self.library.product() {
+            let library = product_name(self.library.product());
+            return Err(BuildError::Target { library, target: target.clone() });
+        }
+        if !self.library.has_builder() {
+            return Err(BuildError::NoBuilder);
+        }
+        let _one_at_a_time = inner.building.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.log.clear();
+        let refused = |e: cxx::Exception, layers: &[u32]| {
+            let mut words = Words::read(&inner.log.raw(), network, layers);
+            if words.lines.is_empty() {
+                words.lines.push(e.what().to_owned());
+            }
+            BuildError::Refused { words: words.lines, nodes: words.nodes }
+        };
+        let shim = inner.ffi.network(&network.name).map_err(|e| refused(e, &[]))?;
+        let (mut shim, layers) = Emitter::new(inner.api, network, weights, &inner.log, shim).run()?;
+        let sms: Vec<i32> = match target.product() {
+            Product::Rtx => target.sms().iter().map(|&sm| i32::from(sm)).collect(),
+            _ => Vec::new(),
+        };
+        let settings = ffi::BuildSettings {
+            sms: &sms,
+            workspace_bytes: options.workspace_bytes.unwrap_or(0),
+            max_threads: options.max_threads.map_or(0, |n| i32::try_from(n).unwrap_or(i32::MAX)),
+        };
+        let bytes = shim.pin_mut().build(&settings).map_err(|e| refused(e, &layers))?;
+        Ok(EngineBytes { bytes, _library: self.library.clone() })
+    }
+}
+
+/// Error lines of the library, made fit to show.
+pub(crate) struct Words {
+    pub lines: Vec<String>,
+    pub nodes: Vec<String>,
+}
+
+impl Words {
+    /// Cleans `raw`; layers named `node@k` lose their number, and their nodes are listed.
+    pub fn read(raw: &[String], network: &Network, layer_nodes: &[u32]) -> Words {
+        let mut words = Words { lines: Vec::new(), nodes: Vec::new() };
+        for line in raw {
+            let line = words.without_numbers(without_driver_tail(line.trim()), network, layer_nodes);
+            if !line.is_empty() && !words.lines.contains(&line) {
+                words.lines.push(line);
+            }
+        }
+        words
+    }
+
+    fn without_numbers(&mut self, line: &str, network: &Network, layer_nodes: &[u32]) -> String {
+        let mut shown = String::with_capacity(line.len());
+        let mut rest = line;
+        while let Some(at) = rest.find('@') {
+            let (head, tail) = rest.split_at(at);
+            let digits = tail.bytes().skip(1).take_while(u8::is_ascii_digit).count();
+            let number = tail.get(1..=digits).and_then(|text| text.parse::<usize>().ok());
+            let node = number.and_then(|k| layer_nodes.get(k)).and_then(|&n| network.nodes.get(n as usize));
+            shown.push_str(head);
+            match node {
+                Some(node) if !node.is_empty() && head.ends_with(node.as_str()) => {
+                    if !self.nodes.contains(node) {
+                        self.nodes.push(node.clone());
+                    }
+                    rest = tail.get(digits + 1..).unwrap_or_default();
+                }
+                _ => {
+                    shown.push('@');
+                    rest = tail.get(1..).unwrap_or_default();
+                }
+            }
+        }
+        shown.push_str(rest);
+        shown
+    }
+}
+
+/// A line without the complaint about a missing driver that a build on a machine without a GPU appends to everything.
+fn without_driver_tail(line: &str) -> &str {
+    line
+}
