@@ -162,7 +162,7 @@ fn triple(symbols: &Symbols, dim: &Dim) -> Option<[i64; 3]> {
         [Some(a), Some(b)] if monotone(symbols, dim) => (a.min(b), a.max(b)),
         _ => (min, max),
     };
-    let opt = at(&|info| info.range.min.zip(info.range.max).map(|(a, b)| a.midpoint(b)))
+    let opt = at(&|info| info.opt.or_else(|| info.range.min.zip(info.range.max).map(|(a, b)| a.midpoint(b))))
         .unwrap_or(low.midpoint(high))
         .clamp(low, high);
     Some([low, opt, high])

@@ -10,6 +10,8 @@ pub struct SymbolInfo {
     pub name: String,
     /// Values that the symbol takes.
     pub range: Interval,
+    /// Value that engines are tuned for; within the range.
+    pub opt: Option<i64>,
     /// Only the run of some node (NonZero, NMS, …) decides it: no graph input has it as a dim.
     pub unbacked: bool,
 }
@@ -44,7 +46,7 @@ impl Symbols {
     fn push(&mut self, name: String, range: Interval, unbacked: bool) -> Symbol {
         let symbol = Symbol(self.infos.len() as u32);
         self.by_name.insert(name.clone(), symbol);
-        self.infos.push(SymbolInfo { name, range, unbacked });
+        self.infos.push(SymbolInfo { name, range, opt: None, unbacked });
         symbol
     }
 
@@ -72,6 +74,13 @@ impl Symbols {
     pub fn set_range(&mut self, symbol: Symbol, range: Interval) {
         if let Some(info) = self.infos.get_mut(symbol.0 as usize) {
             info.range = range;
+        }
+    }
+
+    /// Sets the value that engines are tuned for.
+    pub fn set_opt(&mut self, symbol: Symbol, opt: i64) {
+        if let Some(info) = self.infos.get_mut(symbol.0 as usize) {
+            info.opt = Some(opt);
         }
     }
 

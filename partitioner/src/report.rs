@@ -1,0 +1,278 @@
+//! The report: stable keys, one row a source node.
+
+use crate::{
+    partition::{Partition, Placement, SegmentKind},
+    sizes::value_bytes,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use trtc_bundle::Target;
+use trtc_ir::{Code, Graph, NodeId, NodeView, Oracle, Refusal, Symbols, ValueId};
+
+/// A partition report, of one model for one or several targets.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of this layout; 1.
+    pub schema_version: u32,
+    /// The model.
+    pub model: ModelInfo,
+    /// Ranges of the model's symbols, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<String>,
+    /// One entry a target, in the order asked for.
+    pub targets: Vec<TargetReport>,
+}
+
+/// The model of a report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// Path as given.
+    pub path: String,
+    /// `onnx`, `pt2`, `fx`.
+    pub format: String,
+    /// Source nodes, nested ones included.
+    pub nodes: usize,
+}
+
+/// The partition for one target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TargetReport {
+    /// The target.
+    pub target: Target,
+    /// Sums.
+    pub totals: Totals,
+    /// Segments in schedule order.
+    pub segments: Vec<SegmentRow>,
+    /// Source nodes.
+    pub nodes: Vec<NodeRow>,
+}
+
+/// Sums over a partition: `nodes = engine + host + schedule + folded + removed`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Source nodes.
+    pub nodes: usize,
+    /// Evaluated at compile time.
+    pub folded: usize,
+    /// Without effect on any output.
+    pub removed: usize,
+    /// In engines.
+    pub engine_nodes: usize,
+    /// On the host.
+    pub host_nodes: usize,
+    /// Control flow run by the schedule.
+    pub schedule_nodes: usize,
+    /// Engine segments.
+    pub engines: usize,
+    /// Host segments.
+    pub host_segments: usize,
+    /// Bytes that cross between segments, at the optimum of the ranges.
+    pub boundary_bytes: u64,
+    /// Dtype conversions that crossings need.
+    pub boundary_casts: usize,
+}
+
+/// One segment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SegmentRow {
+    /// Name.
+    pub id: String,
+    /// `engine` or `host`.
+    pub kind: String,
+    /// Names of its nodes.
+    pub nodes: Vec<String>,
+    /// Names of the values that enter.
+    pub inputs: Vec<String>,
+    /// Names of the values that leave.
+    pub outputs: Vec<String>,
+    /// Bytes that enter; absent when a size cannot be told.
+    pub bytes_in: Option<u64>,
+    /// Bytes that leave.
+    pub bytes_out: Option<u64>,
+    /// What has become of it.
+    pub status: SegmentStatus,
+    /// Seconds that the builder took; compile only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_s: Option<f64>,
+    /// Bytes of the engine; compile only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_bytes: Option<u64>,
+}
+
+/// What has become of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SegmentStatus {
+    /// The engine is in the bundle.
+    Built,
+    /// Its network is in the bundle, to be built on the target's machine.
+    Deferred,
+    /// A dry run.
+    Planned,
+    /// The builder refused.
+    Failed,
+    /// Runs on the host.
+    Host,
+    /// Folded to constants at compile time.
+    Constant,
+}
+
+/// One source node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Path through subgraphs.
+    pub name: String,
+    /// Operator.
+    pub op: String,
+    /// Where it runs.
+    pub placement: PlacementName,
+    /// Segment; absent for folded and removed nodes.
+    pub segment: Option<String>,
+    /// Code of the refusal; host nodes only.
+    pub code: Option<String>,
+    /// Why it is there.
+    pub reason: Option<String>,
+}
+
+/// Where a source node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlacementName {
+    /// In an engine.
+    Engine,
+    /// On the host.
+    Host,
+    /// Control flow run by the schedule.
+    Schedule,
+    /// Evaluated at compile time.
+    Folded,
+    /// Without effect.
+    Removed,
+}
+
+/// Reports one partition. `gone` are rows of nodes that the passes folded or removed.
+pub fn target_report(
+    graph: &Graph,
+    symbols: &Symbols,
+    target: &Target,
+    partition: &Partition,
+    oracle: &dyn Oracle,
+    gone: &[NodeRow],
+) -> TargetReport {
+    let mut nodes = Vec::new();
+    for segment in &partition.segments {
+        for &id in &segment.nodes {
+            if let Some(placement) = partition.placement.get(&id) {
+                node_rows(graph, symbols, target, oracle, id, placement, &segment.id, &mut nodes);
+            }
+        }
+    }
+    let by_name = |row: &NodeRow| row.name.clone();
+    let taken: HashSet<String> = nodes.iter().map(by_name).collect();
+    nodes.extend(gone.iter().filter(|row| !taken.contains(&row.name)).cloned());
+    let count = |placement| nodes.iter().filter(|row| row.placement == placement).count();
+    let kind = |kind| partition.segments.iter().filter(|segment| segment.kind == kind).count();
+    let totals = Totals {
+        nodes: nodes.len(),
+        folded: count(PlacementName::Folded),
+        removed: count(PlacementName::Removed),
+        engine_nodes: count(PlacementName::Engine),
+        host_nodes: count(PlacementName::Host),
+        schedule_nodes: count(PlacementName::Schedule),
+        engines: kind(SegmentKind::Engine),
+        host_segments: kind(SegmentKind::Host),
+        boundary_bytes: boundary_bytes(graph, symbols, partition),
+        boundary_casts: 0,
+    };
+    let name_of = |&value: &ValueId| graph[value].name.to_string();
+    let segments = partition
+        .segments
+        .iter()
+        .map(|segment| SegmentRow {
+            id: segment.id.clone(),
+            kind: if segment.kind == SegmentKind::Engine { "engine" } else { "host" }.to_owned(),
+            nodes: segment.nodes.iter().map(|&id| graph[id].name.to_string()).collect(),
+            inputs: segment.inputs.iter().map(name_of).collect(),
+            outputs: segment.outputs.iter().map(name_of).collect(),
+            bytes_in: segment.bytes_in,
+            bytes_out: segment.bytes_out,
+            status: if segment.kind == SegmentKind::Engine {
+                SegmentStatus::Planned
+            } else {
+                SegmentStatus::Host
+            },
+            build_s: None,
+            engine_bytes: None,
+        })
+        .collect();
+    TargetReport { target: target.clone(), totals, segments, nodes }
+}
+
+/// Bytes of every value that leaves one segment and enters another, once for each that it enters.
+fn boundary_bytes(graph: &Graph, symbols: &Symbols, partition: &Partition) -> u64 {
+    let inputs = partition.segments.iter().flat_map(|segment| &segment.inputs);
+    let crossing = inputs.filter(|&&value| graph[value].producer().is_some());
+    crossing.filter_map(|&value| value_bytes(graph, symbols, value)).sum()
+}
+
+#[expect(clippy::too_many_arguments, reason = "one recursion over what the report is made of")]
+fn node_rows(
+    graph: &Graph,
+    symbols: &Symbols,
+    target: &Target,
+    oracle: &dyn Oracle,
+    id: NodeId,
+    placement: &Placement,
+    segment: &str,
+    rows: &mut Vec<NodeRow>,
+) {
+    let node = &graph[id];
+    let (name, refusal) = match placement {
+        Placement::Engine(_) => (PlacementName::Engine, None),
+        Placement::Host(_, refusal) => (PlacementName::Host, Some(refusal)),
+    };
+    rows.push(row(&node.name, &node.op.to_string(), name, segment, refusal));
+    for (attr, body) in node.attrs.graphs() {
+        let path = format!("{}/{attr}", node.name);
+        nested(body, symbols, target, oracle, &path, name, segment, rows);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "one recursion over what the report is made of")]
+fn nested(
+    graph: &Graph,
+    symbols: &Symbols,
+    target: &Target,
+    oracle: &dyn Oracle,
+    path: &str,
+    placement: PlacementName,
+    segment: &str,
+    rows: &mut Vec<NodeRow>,
+) {
+    for id in graph.node_ids() {
+        let node = &graph[id];
+        let name = format!("{path}/{}", node.name);
+        let refusal = (placement == PlacementName::Host).then(|| {
+            let own = oracle.admit(NodeView::new(graph, symbols, id), target).err();
+            own.unwrap_or_else(|| Refusal::new(Code::BODY, "runs with the control flow around it"))
+        });
+        rows.push(row(&name, &node.op.to_string(), placement, segment, refusal.as_ref()));
+        for (attr, body) in node.attrs.graphs() {
+            nested(body, symbols, target, oracle, &format!("{name}/{attr}"), placement, segment, rows);
+        }
+    }
+}
+
+fn row(name: &str, op: &str, placement: PlacementName, segment: &str, refusal: Option<&Refusal>) -> NodeRow {
+    NodeRow {
+        name: name.to_owned(),
+        op: op.to_owned(),
+        placement,
+        segment: Some(segment.to_owned()),
+        code: refusal.map(|refusal| refusal.code.to_string()),
+        reason: refusal.map(|refusal| match &refusal.help {
+            Some(help) => format!("{refusal} ({help})"),
+            None => refusal.to_string(),
+        }),
+    }
+}
