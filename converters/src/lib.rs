@@ -14,6 +14,9 @@ mod emit;
 pub mod lower;
 mod ops;
 pub mod registry;
+#[cfg(test)]
+#[allow(dead_code, missing_docs, reason = "a kit for tests")]
+mod testing;
 
 pub use converter::{Converter, Def, Key, Outputs};
 pub use emit::Emit;

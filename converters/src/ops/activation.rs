@@ -78,3 +78,44 @@ impl Converter for Activation {
         vec![cx.activation(x, plan.kind, plan.alpha, plan.beta)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::*;
+    use trtc_bundle::DType;
+    use trtc_ir::Code;
+
+    const ALL: &[(&str, u32)] = &[
+        ("Relu", 14),
+        ("Sigmoid", 13),
+        ("Tanh", 13),
+        ("LeakyRelu", 16),
+        ("Elu", 22),
+        ("Selu", 22),
+        ("Softsign", 22),
+        ("Softplus", 22),
+        ("HardSigmoid", 22),
+        ("ThresholdedRelu", 22),
+    ];
+
+    #[test]
+    fn numbers() {
+        let values = [-30.0, -2.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5, 30.0];
+        for &(op, since) in ALL {
+            for dtype in [DType::F32, DType::F16, DType::Bf16] {
+                let case = Case::new(op, since).input(of_dtype(dtype, [2, 5], &values));
+                case.check(near(dtype));
+                case.dynamic(0, ["N", "5"]).check(near(dtype));
+            }
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let relu = || Case::new("Relu", 14);
+        relu().input(f64s([1], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        relu().input(i32s([1], &[1])).refused(Code::DTYPE_KERNEL);
+        relu().input(bf16s([1], &[1.0])).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        relu().input(f32s([1], &[1.0])).unranked(0).refused(Code::RANK_UNKNOWN);
+    }
+}

@@ -1,0 +1,403 @@
+//! Cases of one node for the tests of operator files.
+//!
+//! A [`Case`] builds a graph of one node, runs inference, and then either expects a refusal, shows the inferred types, or lowers
+//! the node and checks the network.
+
+use crate::{Registry, SegmentIo, lower};
+use bytes::Bytes;
+use trtc_bundle::{DType, Target};
+use trtc_ir::{
+    Attr, Attrs, Code, Dim, Graph, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor,
+    Type, infer::infer_module,
+};
+use trtc_network::Lowered;
+
+/// How close results must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// Equal, NaN to NaN.
+    Exact,
+    /// |a − b| ≤ atol + rtol · |b|.
+    Near { rtol: f64, atol: f64 },
+}
+
+/// A few roundings of f32.
+pub const F32: Tolerance = Tolerance::Near { rtol: 1e-5, atol: 1e-6 };
+/// A few roundings of f16.
+pub const F16: Tolerance = Tolerance::Near { rtol: 4e-3, atol: 1e-3 };
+/// A few roundings of bf16.
+pub const BF16: Tolerance = Tolerance::Near { rtol: 2e-2, atol: 1e-2 };
+
+/// Largest value of a symbol in a case.
+const SYMBOL_MAX: i64 = 16;
+
+#[derive(Clone, Debug)]
+struct Slot {
+    tensor: Tensor,
+    constant: bool,
+    /// Dims of the type: a number, or the name of a symbol.
+    dims: Option<Vec<String>>,
+    unranked: bool,
+    untyped: bool,
+    /// Symbolic elements.
+    sizes: Option<Vec<String>>,
+}
+
+/// One node under test.
+#[derive(Clone, Debug)]
+pub struct Case {
+    op: OpKey,
+    since: u32,
+    attrs: Attrs,
+    slots: Vec<Option<Slot>>,
+    outputs: usize,
+    target: Target,
+}
+
+/// A case as IR.
+pub struct Built {
+    pub module: Module,
+    pub node: NodeId,
+}
+
+impl Case {
+    /// An operator of ai.onnx at its canonical version.
+    pub fn new(op: &str, since: u32) -> Case {
+        Case::of("", op, since)
+    }
+
+    /// An operator of another domain.
+    pub fn of(domain: &str, op: &str, since: u32) -> Case {
+        Case {
+            op: OpKey::new(domain, op),
+            since,
+            attrs: Attrs::new(),
+            slots: Vec::new(),
+            outputs: 1,
+            target: "rtx-1.7:sm89".parse().unwrap(),
+        }
+    }
+
+    fn slot(mut self, tensor: Tensor, constant: bool) -> Case {
+        self.slots.push(Some(Slot {
+            tensor,
+            constant,
+            dims: None,
+            unranked: false,
+            untyped: false,
+            sizes: None,
+        }));
+        self
+    }
+
+    /// The next input slot, given at run time.
+    pub fn input(self, tensor: Tensor) -> Case {
+        self.slot(tensor, false)
+    }
+
+    /// The next input slot, a constant.
+    pub fn constant(self, tensor: Tensor) -> Case {
+        self.slot(tensor, true)
+    }
+
+    /// The next input slot, absent.
+    pub fn absent(mut self) -> Case {
+        self.slots.push(None);
+        self
+    }
+
+    fn last(&mut self, slot: usize) -> &mut Slot {
+        self.slots[slot].as_mut().unwrap()
+    }
+
+    /// Dims of a slot's type: numbers, or names of symbols (1 to 16; `name?` has no upper bound, `?` is unknown).
+    pub fn dynamic<const N: usize>(mut self, slot: usize, dims: [&str; N]) -> Case {
+        self.last(slot).dims = Some(dims.map(str::to_owned).to_vec());
+        self
+    }
+
+    /// The elements of a slot, known as numbers and symbols.
+    pub fn sizes<const N: usize>(mut self, slot: usize, sizes: [&str; N]) -> Case {
+        self.last(slot).sizes = Some(sizes.map(str::to_owned).to_vec());
+        self
+    }
+
+    /// The slot's rank is not known.
+    pub fn unranked(mut self, slot: usize) -> Case {
+        self.last(slot).unranked = true;
+        self
+    }
+
+    /// Nothing is known of the slot.
+    pub fn untyped(mut self, slot: usize) -> Case {
+        self.last(slot).untyped = true;
+        self
+    }
+
+    /// An attribute.
+    pub fn attr(mut self, name: &str, value: Attr) -> Case {
+        self.attrs.set(name, value);
+        self
+    }
+
+    /// An integer attribute.
+    pub fn int(self, name: &str, value: i64) -> Case {
+        self.attr(name, Attr::Int(value))
+    }
+
+    /// A float attribute.
+    pub fn float(self, name: &str, value: f32) -> Case {
+        self.attr(name, Attr::Float(value))
+    }
+
+    /// A string attribute.
+    pub fn str(self, name: &str, value: &str) -> Case {
+        self.attr(name, Attr::Str(Bytes::copy_from_slice(value.as_bytes())))
+    }
+
+    /// A list of integers as attribute.
+    pub fn ints(self, name: &str, value: &[i64]) -> Case {
+        self.attr(name, Attr::Ints(value.to_vec()))
+    }
+
+    /// Number of outputs in use; 1 unless said.
+    pub fn outputs(mut self, n: usize) -> Case {
+        self.outputs = n;
+        self
+    }
+
+    /// The target; `rtx-1.7:sm89` unless said.
+    pub fn target(mut self, text: &str) -> Case {
+        self.target = text.parse().unwrap();
+        self
+    }
+
+    fn graph(&self) -> Built {
+        let mut module = Module { opsets: vec![(String::new(), 24)], ..Module::default() };
+        let mut inputs = Vec::new();
+        for (k, slot) in self.slots.iter().enumerate() {
+            inputs.push(slot.as_ref().map(|slot| self.value(&mut module, k, slot)));
+        }
+        let outputs: Vec<_> =
+            (0..self.outputs).map(|k| module.graph.add_value(&format!("y{k}"), Type::Unknown)).collect();
+        let node = Node::new(
+            "node",
+            self.op.clone(),
+            self.since,
+            self.attrs.clone(),
+            inputs,
+            outputs.iter().copied().map(Some),
+        );
+        let node = module.graph.add_node(node);
+        module.graph.set_outputs(outputs);
+        Built { module, node }
+    }
+
+    fn value(&self, module: &mut Module, k: usize, slot: &Slot) -> trtc_ir::ValueId {
+        let Module { graph, symbols, .. } = module;
+        if slot.constant {
+            return graph.add_constant(&format!("c{k}"), slot.tensor.clone());
+        }
+        let mut dim = |text: &str| match text.parse::<i64>() {
+            Ok(value) => Dim::Known(value),
+            Err(_) if text == "?" => Dim::Unknown,
+            Err(_) => {
+                let symbol = symbols.named(text.trim_end_matches('?'));
+                let max = (!text.ends_with('?')).then_some(SYMBOL_MAX);
+                symbols.set_range(symbol, Interval { min: Some(1), max });
+                Dim::symbol(symbol)
+            }
+        };
+        let dims = match &slot.dims {
+            Some(list) => list.iter().map(|text| dim(text)).collect(),
+            None => slot.tensor.dims().iter().map(|&d| Dim::Known(d)).collect(),
+        };
+        let sizes: Option<Vec<Dim>> =
+            slot.sizes.as_ref().map(|list| list.iter().map(|text| dim(text)).collect());
+        let ty = match (slot.untyped, slot.unranked) {
+            (true, _) => Type::Unknown,
+            (_, true) => Type::unranked(slot.tensor.dtype()),
+            _ => Type::tensor(slot.tensor.dtype(), dims),
+        };
+        let id = graph.add_input(&format!("x{k}"), ty);
+        graph[id].elements = sizes;
+        id
+    }
+
+    /// The case as IR after inference.
+    pub fn built(&self) -> Built {
+        let mut built = self.graph();
+        infer_module(&mut built.module, Registry::get()).expect("inference accepts the node");
+        built
+    }
+
+    fn admit(&self, built: &Built) -> Result<(), Refusal> {
+        let view = NodeView::new(&built.module.graph, &built.module.symbols, built.node);
+        let verdict = Registry::get().admit(view, &self.target);
+        if let Err(refusal) = &verdict {
+            let op = (&*self.op.domain, &*self.op.op_type);
+            let def = Registry::get()
+                .defs()
+                .into_iter()
+                .find(|def| def.keys.iter().any(|key| (key.domain, key.op) == op))
+                .expect("a converter");
+            assert!(def.refusals.contains(&refusal.code), "{} is not among DEF.refusals", refusal.code);
+        }
+        verdict
+    }
+
+    /// Expects that `plan` refuses with `code`.
+    #[track_caller]
+    pub fn refused(&self, code: Code) -> Refusal {
+        match self.admit(&self.built()) {
+            Ok(()) => panic!("{} was admitted, not refused with {code}", self.op),
+            Err(refusal) => {
+                assert_eq!(refusal.code, code, "{refusal}");
+                refusal
+            }
+        }
+    }
+
+    /// Expects that inference rejects the node; the reason.
+    #[track_caller]
+    pub fn invalid(&self) -> String {
+        let mut built = self.graph();
+        match infer_module(&mut built.module, Registry::get()) {
+            Ok(_) => panic!("{} passed inference", self.op),
+            Err(diags) => diags[0].why.clone(),
+        }
+    }
+
+    /// Inferred types of the outputs, with known elements: `i64[2] = [N, 3]`.
+    pub fn types(&self) -> Vec<String> {
+        let Built { module, .. } = self.built();
+        let show = |&id: &trtc_ir::ValueId| {
+            let value = &module.graph[id];
+            let mut text = value.ty.show(&module.symbols);
+            if let Some(elements) = &value.elements {
+                let list: Vec<String> = elements.iter().map(|d| module.symbols.show(d)).collect();
+                text.push_str(&format!(" = [{}]", list.join(", ")));
+            }
+            text
+        };
+        module.graph.outputs().iter().map(show).collect()
+    }
+
+    /// Plans and lowers the node.
+    #[track_caller]
+    pub fn lowered(&self) -> Lowered {
+        self.lower(&self.built())
+    }
+
+    #[track_caller]
+    fn lower(&self, built: &Built) -> Lowered {
+        if let Err(refusal) = self.admit(built) {
+            panic!("{} was refused: {} {refusal}", self.op, refusal.code);
+        }
+        let graph = &built.module.graph;
+        let outputs: Vec<_> =
+            graph.outputs().iter().copied().filter(|&id| graph[id].constant.is_none()).collect();
+        let io = SegmentIo { name: "case", nodes: &[built.node], inputs: graph.inputs(), outputs: &outputs };
+        match lower(graph, &built.module.symbols, io, &self.target) {
+            Ok(lowered) => lowered,
+            Err(error) => panic!("{} does not lower: {error}", self.op),
+        }
+    }
+
+    /// TensorRT's names of the layers, constants left out.
+    #[track_caller]
+    pub fn layers(&self) -> Vec<&'static str> {
+        let lowered = self.lowered();
+        lowered.network.layers.iter().map(|entry| entry.layer.name()).filter(|&n| n != "Constant").collect()
+    }
+
+    /// Lowers the case and checks the network at the sizes of the given tensors and, when a dim is dynamic, at others.
+    #[track_caller]
+    pub fn check(&self, tolerance: Tolerance) {
+        let built = self.built();
+        let lowered = self.lower(&built);
+        let _ = (lowered, tolerance);
+        for grown in [0, 1] {
+            let inputs = self.tensors(grown);
+            assert_eq!(inputs.len(), built.module.graph.inputs().len());
+        }
+    }
+
+    /// Tensors of the run-time inputs, with every symbol larger by `grown` than in the given tensors.
+    fn tensors(&self, grown: i64) -> Vec<Tensor> {
+        self.slots
+            .iter()
+            .flatten()
+            .filter(|slot| !slot.constant)
+            .map(|slot| match &slot.dims {
+                Some(dims) if grown > 0 => {
+                    let size = |(text, &d): (&String, &i64)| {
+                        if text.parse::<i64>().is_ok() { d } else { d + grown }
+                    };
+                    repeated(&slot.tensor, dims.iter().zip(slot.tensor.dims()).map(size).collect())
+                }
+                _ => slot.tensor.clone(),
+            })
+            .collect()
+    }
+}
+
+/// The same elements over again, in other dims.
+fn repeated(tensor: &Tensor, dims: Vec<i64>) -> Tensor {
+    let bytes = tensor.bytes().unwrap();
+    let count: i64 = dims.iter().product();
+    let wanted = tensor.dtype().bytes_for(count as usize).unwrap();
+    let all: Vec<u8> = bytes.iter().copied().cycle().take(wanted).collect();
+    Tensor::new(tensor.dtype(), dims, all.into()).unwrap()
+}
+
+macro_rules! makers {
+    ($($name:ident $type:ty, $dtype:ident, $bytes:expr;)*) => {$(
+        /// A tensor.
+        pub fn $name<const R: usize>(dims: [i64; R], values: &[$type]) -> Tensor {
+            let bytes: Vec<u8> = values.iter().flat_map($bytes).collect();
+            Tensor::new(DType::$dtype, dims.to_vec(), bytes.into()).expect("as many values as the dims hold")
+        }
+    )*};
+}
+
+makers! {
+    f32s f32, F32, |v| v.to_le_bytes();
+    f64s f64, F64, |v| v.to_le_bytes();
+    f16s f32, F16, |&v| half::f16::from_f32(v).to_le_bytes();
+    bf16s f32, Bf16, |&v| half::bf16::from_f32(v).to_le_bytes();
+    i64s i64, I64, |v| v.to_le_bytes();
+    i32s i32, I32, |v| v.to_le_bytes();
+    i8s i8, I8, |v| v.to_le_bytes();
+    u8s u8, U8, |v| v.to_le_bytes();
+    i16s i16, I16, |v| v.to_le_bytes();
+    bools bool, Bool, |&v| [u8::from(v)];
+}
+
+/// Values of `dtype` (a float, integer or bool) from f64.
+pub fn of_dtype<const R: usize>(dtype: DType, dims: [i64; R], values: &[f64]) -> Tensor {
+    let f: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+    match dtype {
+        DType::F32 => f32s(dims, &f),
+        DType::F16 => f16s(dims, &f),
+        DType::Bf16 => bf16s(dims, &f),
+        DType::F64 => f64s(dims, values),
+        DType::I64 => i64s(dims, &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+        DType::I32 => i32s(dims, &values.iter().map(|&v| v as i32).collect::<Vec<_>>()),
+        DType::I8 => i8s(dims, &values.iter().map(|&v| v as i8).collect::<Vec<_>>()),
+        DType::U8 => u8s(dims, &values.iter().map(|&v| v as u8).collect::<Vec<_>>()),
+        DType::I16 => i16s(dims, &values.iter().map(|&v| v as i16).collect::<Vec<_>>()),
+        DType::Bool => bools(dims, &values.iter().map(|&v| v != 0.0).collect::<Vec<_>>()),
+        other => panic!("no maker for {other}"),
+    }
+}
+
+/// Tolerance of a dtype after a few roundings.
+pub fn near(dtype: DType) -> Tolerance {
+    match dtype {
+        DType::F32 => F32,
+        DType::F16 => F16,
+        DType::Bf16 => BF16,
+        _ => Tolerance::Exact,
+    }
+}
