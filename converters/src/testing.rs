@@ -7,8 +7,8 @@ use crate::{Registry, SegmentIo, lower};
 use bytes::Bytes;
 use trtc_bundle::{DType, Target};
 use trtc_ir::{
-    Attr, Attrs, Code, Dim, Graph, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor,
-    Type, infer::infer_module,
+    Attr, Attrs, Code, Dim, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor, Type,
+    infer::infer_module,
 };
 use trtc_network::Lowered;
 
