@@ -1,1 +1,13 @@
 //! Ahead-of-time model compiler with a TensorRT backend.
+//!
+//! ```text
+//! file ─ frontends ─▶ ir ─ passes ─▶ partitioner ─▶ converters ─▶ network ─ worker ─▶ engine ─▶ bundle ─▶ runtime
+//! ```
+
+mod error;
+mod options;
+
+pub use error::{Error, ErrorKind};
+pub use options::{Events, Options, Quiet};
+pub use trtc_bundle::{Bundle, Target};
+pub use trtc_partitioner::Report;

@@ -1,0 +1,103 @@
+//! Options of a compile, and the events that it sends.
+
+use std::{path::PathBuf, time::Duration};
+use trtc_bundle::Target;
+
+/// How to compile. Made by [`Options::default`] and changed by the methods.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    pub(crate) targets: Vec<Target>,
+    pub(crate) shapes: Vec<String>,
+    pub(crate) build_time_limit: Option<Duration>,
+    pub(crate) strict: bool,
+    pub(crate) allow_f64_as_f32: bool,
+    pub(crate) rtx_library: Option<PathBuf>,
+    pub(crate) worker: Option<PathBuf>,
+    pub(crate) keep_failures: Option<PathBuf>,
+}
+
+impl Options {
+    /// Adds a target. Without any, [`Target::default_target`] is compiled for.
+    pub fn target(mut self, target: Target) -> Options {
+        self.targets.push(target);
+        self
+    }
+
+    /// Fixes or bounds the dims of an input: `x=1x3x224x224` or `x=1..4..8x3x224x224` (min..opt..max). A `_` leaves a
+    /// dim to the model.
+    pub fn shape(mut self, text: impl Into<String>) -> Options {
+        self.shapes.push(text.into());
+        self
+    }
+
+    /// Ends the build of one engine after this time; its nodes go to the host. 600 s unless set.
+    pub fn build_time_limit(mut self, limit: Duration) -> Options {
+        self.build_time_limit = Some(limit);
+        self
+    }
+
+    /// Makes a host node an error.
+    pub fn strict(mut self, strict: bool) -> Options {
+        self.strict = strict;
+        self
+    }
+
+    /// Computes f64 in f32: engines have no f64.
+    pub fn allow_f64_as_f32(mut self, allow: bool) -> Options {
+        self.allow_f64_as_f32 = allow;
+        self
+    }
+
+    /// The TensorRT-RTX library to build with, instead of the one that is found.
+    pub fn rtx_library(mut self, path: impl Into<PathBuf>) -> Options {
+        self.rtx_library = Some(path.into());
+        self
+    }
+
+    /// The executable that builds engines in a process of its own: `trtc`. The running executable unless set, so a
+    /// program that embeds the compiler sets it.
+    pub fn worker(mut self, path: impl Into<PathBuf>) -> Options {
+        self.worker = Some(path.into());
+        self
+    }
+
+    /// Keeps the network of each failed build in this folder, as text without weights.
+    pub fn keep_failures(mut self, folder: impl Into<PathBuf>) -> Options {
+        self.keep_failures = Some(folder.into());
+        self
+    }
+
+    pub(crate) fn targets_or_default(&self) -> Vec<Target> {
+        if self.targets.is_empty() { vec![Target::default_target()] } else { self.targets.clone() }
+    }
+}
+
+/// What happens during a compile, for progress displays. All methods do nothing unless implemented.
+pub trait Events: Sync {
+    /// A stage begins: `open`, `passes`, `partition`, `convert`, `build`, `write`.
+    fn stage(&self, name: &str) {
+        let _ = name;
+    }
+
+    /// The builder begins with an engine.
+    fn build_started(&self, target: &Target, segment: &str, nodes: usize) {
+        let _ = (target, segment, nodes);
+    }
+
+    /// The builder has ended: seconds, and the bytes of the engine, or its words.
+    fn build_ended(&self, target: &Target, segment: &str, seconds: f64, result: Result<u64, &str>) {
+        let _ = (target, segment, seconds, result);
+    }
+
+    /// Something to tell that ends nothing.
+    fn warning(&self, text: &str) {
+        let _ = text;
+    }
+}
+
+/// No display.
+#[derive(Clone, Copy, Debug)]
+pub struct Quiet;
+
+impl Events for Quiet {}
