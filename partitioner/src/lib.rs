@@ -11,6 +11,7 @@ mod text;
 
 pub use partition::{Forced, Partition, Placement, Segment, SegmentKind, partition};
 pub use report::{
-    ModelInfo, NodeRow, PlacementName, Report, SegmentRow, SegmentStatus, TargetReport, Totals, target_report,
+    ModelInfo, NodeRow, PlacementName, Report, SegmentRow, SegmentStatus, SourceNode, TargetReport, Timings,
+    Totals, target_report,
 };
 pub use sizes::value_bytes;

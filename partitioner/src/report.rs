@@ -5,7 +5,7 @@ use crate::{
     sizes::value_bytes,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use trtc_bundle::Target;
 use trtc_ir::{Code, Graph, NodeId, NodeView, Oracle, Refusal, Symbols, ValueId};
 
@@ -21,6 +21,26 @@ pub struct Report {
     pub ranges: Vec<String>,
     /// One entry a target, in the order asked for.
     pub targets: Vec<TargetReport>,
+    /// Seconds of each stage; compile only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+}
+
+/// Wall-clock seconds of the stages of a compile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timings {
+    /// Mapping and importing the model.
+    pub open_s: f64,
+    /// Inference, ranges, passes.
+    pub passes_s: f64,
+    /// Admission, clustering, boundary checks.
+    pub partition_s: f64,
+    /// Networks and host graphs.
+    pub convert_s: f64,
+    /// The builder: starting workers, loading the library, building.
+    pub build_s: f64,
+    /// Writing the bundle.
+    pub write_s: f64,
 }
 
 /// The model of a report.
@@ -150,14 +170,27 @@ pub enum PlacementName {
     Removed,
 }
 
-/// Reports one partition. `gone` are rows of nodes that the passes folded or removed.
+/// A node of the source model and the IR nodes that stand for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceNode {
+    /// Path through subgraphs; unique.
+    pub name: String,
+    /// Operator as the model writes it.
+    pub op: String,
+    /// Paths of the IR nodes that stand for it, the one that does the work first.
+    pub nodes: Vec<String>,
+    /// What became of it when none of these is left: [`PlacementName::Folded`] or [`PlacementName::Removed`].
+    pub otherwise: PlacementName,
+}
+
+/// Reports one partition, a row for each of `sources`. IR nodes that stand for no source node get rows of their own.
 pub fn target_report(
     graph: &Graph,
     symbols: &Symbols,
     target: &Target,
     partition: &Partition,
     oracle: &dyn Oracle,
-    gone: &[NodeRow],
+    sources: &[SourceNode],
 ) -> TargetReport {
     let mut nodes = Vec::new();
     for segment in &partition.segments {
@@ -167,9 +200,7 @@ pub fn target_report(
             }
         }
     }
-    let by_name = |row: &NodeRow| row.name.clone();
-    let taken: HashSet<String> = nodes.iter().map(by_name).collect();
-    nodes.extend(gone.iter().filter(|row| !taken.contains(&row.name)).cloned());
+    let nodes = by_source(nodes, sources);
     let count = |placement| nodes.iter().filter(|row| row.placement == placement).count();
     let kind = |kind| partition.segments.iter().filter(|segment| segment.kind == kind).count();
     let totals = Totals {
@@ -206,6 +237,34 @@ pub fn target_report(
         })
         .collect();
     TargetReport { target: target.clone(), totals, segments, nodes }
+}
+
+/// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does.
+fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
+    let index: HashMap<&str, usize> =
+        rows.iter().enumerate().map(|(k, row)| (row.name.as_str(), k)).collect();
+    let mut used = vec![false; rows.len()];
+    let mut result = Vec::with_capacity(sources.len());
+    for source in sources {
+        let mine: Vec<usize> =
+            source.nodes.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
+        mine.iter().for_each(|&k| used[k] = true);
+        let on_host = mine.iter().find(|&&k| rows[k].placement == PlacementName::Host);
+        let row = match on_host.or(mine.first()) {
+            Some(&k) => NodeRow { name: source.name.clone(), op: source.op.clone(), ..rows[k].clone() },
+            None => NodeRow {
+                name: source.name.clone(),
+                op: source.op.clone(),
+                placement: source.otherwise,
+                segment: None,
+                code: None,
+                reason: None,
+            },
+        };
+        result.push(row);
+    }
+    result.extend(rows.into_iter().zip(used).filter(|(_, used)| !used).map(|(row, _)| row));
+    result
 }
 
 /// Bytes of every value that leaves one segment and enters another, once for each that it enters.

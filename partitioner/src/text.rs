@@ -14,6 +14,14 @@ impl fmt::Display for Report {
             writeln!(f)?;
             write!(f, "{target}")?;
         }
+        if let Some(t) = &self.timings {
+            writeln!(f)?;
+            writeln!(
+                f,
+                "seconds  open {:.3}, passes {:.3}, partition {:.3}, convert {:.3}, build {:.3}, write {:.3}",
+                t.open_s, t.passes_s, t.partition_s, t.convert_s, t.build_s, t.write_s
+            )?;
+        }
         Ok(())
     }
 }

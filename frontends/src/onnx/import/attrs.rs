@@ -27,7 +27,11 @@ impl<'a> Importer<'a> {
     }
 
     /// Reads attributes; subgraphs are imported under the path `label`.
-    pub(super) fn attrs(&mut self, literals: &[(&'a str, &'a AttributeProto)], label: &str) -> Result<Attrs, Diag> {
+    pub(super) fn attrs(
+        &mut self,
+        literals: &[(&'a str, &'a AttributeProto)],
+        label: &str,
+    ) -> Result<Attrs, Diag> {
         let mut attrs = Attrs::new();
         for &(name, attr) in literals {
             if attrs.get(name).is_some() {
@@ -54,9 +58,9 @@ impl<'a> Importer<'a> {
             AttributeType::Ints => Attr::Ints(attr.ints.clone()),
             AttributeType::Strings => Attr::Strs(attr.strings.clone()),
             AttributeType::Tensor => Attr::Tensor(self.tensor(attr.t.as_deref().ok_or_else(|| lacks("t"))?)?),
-            AttributeType::Tensors => {
-                Attr::Tensors(attr.tensors.iter().map(|tensor| self.tensor(tensor)).collect::<Result<_, _>>()?)
-            }
+            AttributeType::Tensors => Attr::Tensors(
+                attr.tensors.iter().map(|tensor| self.tensor(tensor)).collect::<Result<_, _>>()?,
+            ),
             AttributeType::Graph => {
                 let graph = attr.g.as_deref().ok_or_else(|| lacks("g"))?;
                 Attr::Graph(Box::new(self.subgraph(graph, format!("{label}/{name}"))))

@@ -30,7 +30,9 @@ pub(super) fn check(
     }
     for (slot, param) in schema.inputs.iter().enumerate().take(schema.min_inputs) {
         if param.kind == ParamKind::Single && inputs.get(slot).copied().flatten().is_none() {
-            return Err(Diag::invalid(format!("input {slot} is required by {form}, but omitted")).slot(param.name));
+            return Err(
+                Diag::invalid(format!("input {slot} is required by {form}, but omitted")).slot(param.name)
+            );
         }
     }
     for (name, attr) in attrs {
@@ -46,7 +48,9 @@ pub(super) fn check(
     }
     let given = |name: &str| attrs.iter().any(|(given, _)| *given == name);
     match schema.attributes.iter().find(|attr| attr.required && !given(attr.name)) {
-        Some(missing) => Err(Diag::invalid(format!("the attribute is required by {form}")).slot(missing.name)),
+        Some(missing) => {
+            Err(Diag::invalid(format!("the attribute is required by {form}")).slot(missing.name))
+        }
         None => Ok(()),
     }
 }

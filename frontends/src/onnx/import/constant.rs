@@ -27,7 +27,9 @@ impl<'a> Importer<'a> {
         };
         let mut given = attrs.iter().filter(|(name, _)| known(name));
         let (Some(&(name, attr)), None) = (given.next(), given.next()) else {
-            return Err(Diag::invalid("exactly one of the attributes value, sparse_value, value_float(s), value_int(s), value_string(s) must be given"));
+            return Err(Diag::invalid(
+                "exactly one of the attributes value, sparse_value, value_float(s), value_int(s), value_string(s) must be given",
+            ));
         };
         self.constant_value(name, attr).map_err(|why| Diag::invalid(why).slot(name))
     }

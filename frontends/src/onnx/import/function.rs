@@ -43,7 +43,8 @@ impl<'a> Importer<'a> {
         given: &[(&'a str, &'a AttributeProto)],
     ) -> Result<(), Diag> {
         if self.calls.iter().any(|&active| std::ptr::eq(active, function)) {
-            let chain: Vec<String> = self.calls.iter().chain([&function]).map(|f| format!("`{}`", show(f))).collect();
+            let chain: Vec<String> =
+                self.calls.iter().chain([&function]).map(|f| format!("`{}`", show(f))).collect();
             return Err(Diag::invalid(format!("functions call themselves: {}", chain.join(" -> "))));
         }
         if self.calls.len() >= DEPTH_LIMIT {
@@ -51,13 +52,19 @@ impl<'a> Importer<'a> {
         }
         self.nodes += function.node.len();
         if self.nodes > NODE_LIMIT {
-            return Err(Diag::invalid(format!("the model has more than {NODE_LIMIT} nodes with its functions inlined")));
+            return Err(Diag::invalid(format!(
+                "the model has more than {NODE_LIMIT} nodes with its functions inlined"
+            )));
         }
-        for (what, given, known) in
-            [("inputs", inputs.len(), function.input.len()), ("outputs", outputs.len(), function.output.len())]
-        {
+        for (what, given, known) in [
+            ("inputs", inputs.len(), function.input.len()),
+            ("outputs", outputs.len(), function.output.len()),
+        ] {
             if given > known {
-                return Err(Diag::invalid(format!("{given} {what} are given, function `{}` has {known}", show(function))));
+                return Err(Diag::invalid(format!(
+                    "{given} {what} are given, function `{}` has {known}",
+                    show(function)
+                )));
             }
         }
         let bound = bind_attributes(function, given)?;
@@ -104,9 +111,10 @@ impl<'a> Importer<'a> {
         self.calls.pop();
         match missing {
             None => Ok(()),
-            Some(output) => {
-                Err(Diag::invalid(format!("function `{}`: output `{output}` is made by nothing", show(function))))
-            }
+            Some(output) => Err(Diag::invalid(format!(
+                "function `{}`: output `{output}` is made by nothing",
+                show(function)
+            ))),
         }
     }
 
@@ -135,7 +143,9 @@ fn bind_attributes<'a>(
     let mut bound: HashMap<&str, &AttributeProto> = defaults.collect();
     for &(name, attr) in given {
         if !bound.contains_key(name) && !function.attribute.iter().any(|known| known == name) {
-            return Err(Diag::invalid(format!("function `{}` has no such attribute", show(function))).slot(name));
+            return Err(
+                Diag::invalid(format!("function `{}` has no such attribute", show(function))).slot(name)
+            );
         }
         // The subgraph would see the names inside of the function instead of those around the call.
         if matches!(attr.kind(), Some(AttributeType::Graph | AttributeType::Graphs)) {

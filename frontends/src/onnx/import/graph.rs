@@ -1,6 +1,10 @@
 //! Graphs: inputs, initializers, nodes, outputs.
 
-use super::{Frame, Importer, Imports, order::order, types::{Place, read_type}};
+use super::{
+    Frame, Importer, Imports,
+    order::order,
+    types::{Place, read_type},
+};
 use crate::onnx::draft::Level;
 use std::{
     collections::{HashMap, HashSet},
@@ -64,7 +68,9 @@ impl<'a> Importer<'a> {
     /// A diagnostic about the graph under construction.
     pub(super) fn graph_diag(&self, why: String) -> Diag {
         match self.levels.last() {
-            Some(level) if !level.path.is_empty() => Diag::invalid(format!("subgraph `{}`: {why}", level.path)),
+            Some(level) if !level.path.is_empty() => {
+                Diag::invalid(format!("subgraph `{}`: {why}", level.path))
+            }
             _ => Diag::invalid(why),
         }
     }
@@ -78,7 +84,9 @@ impl<'a> Importer<'a> {
         for (name, tensor) in read {
             match tensor {
                 Err(why) => self.report(self.graph_diag(why)),
-                Ok(_) if name.is_empty() => self.report(self.graph_diag("an initializer has no name".to_owned())),
+                Ok(_) if name.is_empty() => {
+                    self.report(self.graph_diag("an initializer has no name".to_owned()))
+                }
                 Ok(tensor) => match places.get(name) {
                     Some(&at) if list[at].1 == tensor => {}
                     Some(_) => self.report(
@@ -211,7 +219,10 @@ impl<'a> Importer<'a> {
         // A function's outputs are bound to what the call makes before its body is read.
         if let Some(Some(bound)) = frame.values.get(output).copied() {
             if self.level().graph[bound].constant.is_some() || self.is_taken(bound) {
-                let why = format!("value `{output}` is made by {}, but it is an input or initializer too", show(at));
+                let why = format!(
+                    "value `{output}` is made by {}, but it is an input or initializer too",
+                    show(at)
+                );
                 self.report(self.graph_diag(why));
             }
             return;

@@ -152,7 +152,9 @@ impl<'a> Importer<'a> {
                     self.report(diag);
                 }
                 Ok(version @ 1..) => drop(imports.insert(domain, version)),
-                _ => self.report(Diag::invalid(format!("{whose} imports version {version} of {shown}; versions start at 1"))),
+                _ => self.report(Diag::invalid(format!(
+                    "{whose} imports version {version} of {shown}; versions start at 1"
+                ))),
             }
         }
         Rc::new(imports)

@@ -83,7 +83,9 @@ fn read_dim(dim: &Dimension, axis: usize, symbols: &mut Symbols, place: Place<'_
     };
     match (name, place) {
         (Some(name), Place::Input(_)) => Dim::symbol(symbols.named(name)),
-        (None, Place::Input(value)) => Dim::symbol(symbols.fresh(&format!("{value}.{axis}"), ANY_SIZE, false)),
+        (None, Place::Input(value)) => {
+            Dim::symbol(symbols.fresh(&format!("{value}.{axis}"), ANY_SIZE, false))
+        }
         (Some(name), _) => match symbols.find(name) {
             Some(symbol) => Dim::symbol(symbol),
             None if place == Place::Value => Dim::symbol(symbols.fresh(name, ANY_SIZE, true)),

@@ -131,7 +131,8 @@ pub(crate) fn downgrade(graph: &Graph, draft: &Draft, version: u32) -> Result<Dr
     if let Some(family) = family(&draft.op) {
         (family.downgrade)(graph, &mut old, version)?;
     }
-    let schema = schema::lookup("", &old.op.op_type, version).filter(|schema| !schema.deprecated).ok_or(Misfit)?;
+    let schema =
+        schema::lookup("", &old.op.op_type, version).filter(|schema| !schema.deprecated).ok_or(Misfit)?;
     let newest = newest(&draft.op).ok_or(Misfit)?;
     drop_defaults(&mut old, newest, schema)?;
     old.trim();
@@ -156,11 +157,14 @@ fn drop_defaults(draft: &mut Draft, new: &Schema, old: &Schema) -> Result<(), Mi
         .map(|(name, _)| name.to_owned())
         .collect();
     for name in extra {
-        let neutral = match (draft.attrs.get(&name), new.attribute(&name).and_then(|attr| attr.default.as_ref())) {
-            (Some(attr), Some(default)) => is_default(attr, default),
-            (Some(Attr::Ints(values)), None) if name == "dilations" => values.iter().all(|&value| value == 1),
-            _ => false,
-        };
+        let neutral =
+            match (draft.attrs.get(&name), new.attribute(&name).and_then(|attr| attr.default.as_ref())) {
+                (Some(attr), Some(default)) => is_default(attr, default),
+                (Some(Attr::Ints(values)), None) if name == "dilations" => {
+                    values.iter().all(|&value| value == 1)
+                }
+                _ => false,
+            };
         if !neutral {
             return Err(Misfit);
         }
