@@ -4,9 +4,12 @@
 //! file ─ frontends ─▶ ir ─ passes ─▶ partitioner ─▶ converters ─▶ network ─ worker ─▶ engine ─▶ bundle ─▶ runtime
 //! ```
 
+mod driver;
 mod error;
 mod options;
+mod prepare;
 
+pub use driver::partition;
 pub use error::{Error, ErrorKind};
 pub use options::{Events, Options, Quiet};
 pub use trtc_bundle::{Bundle, Target};

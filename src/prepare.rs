@@ -1,0 +1,109 @@
+//! From a file to a module that is ready to be partitioned.
+
+use crate::{Error, Options};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
+use trtc_bundle::{Hash, MappedFile};
+use trtc_converters::Registry;
+use trtc_frontends::onnx::{self, LoadError, Loaded};
+use trtc_ir::{Module, infer};
+use trtc_onnx::OnnxFile;
+use trtc_partitioner::SourceNode;
+
+/// An opened model.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Path as given.
+    pub path: PathBuf,
+    /// As imported.
+    pub loaded: Loaded,
+}
+
+impl Source {
+    /// Opens `path`; `-` is standard input, kept in memory.
+    pub fn open(path: &Path) -> Result<Source, Error> {
+        let file = if path == Path::new("-") {
+            read_stdin()?
+        } else {
+            OnnxFile::open(path).map_err(|e| bad_file(path, &e))?
+        };
+        let loaded = onnx::load_file(&file).map_err(|error| match error {
+            LoadError::Invalid(diags) => Error::invalid(&path.display().to_string(), diags),
+            other => bad_file(path, &other),
+        })?;
+        Ok(Source { path: path.to_owned(), loaded })
+    }
+
+    /// File name without folders; `stdin` for standard input.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.filter(|&name| name != "-").unwrap_or("stdin").to_owned()
+    }
+
+    /// Hash of the model file and its external data.
+    pub fn hash(&self) -> Hash {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let files = &self.loaded.files;
+        let external: Vec<(String, bytes::Bytes)> = files
+            .iter()
+            .skip(1)
+            .map(|file| {
+                let name = file.path().strip_prefix(folder).unwrap_or(file.path());
+                (name.display().to_string(), file.bytes())
+            })
+            .collect();
+        let external: Vec<(&str, bytes::Bytes)> =
+            external.iter().map(|(n, b)| (n.as_str(), b.clone())).collect();
+        let model = files.first().map(MappedFile::bytes).unwrap_or_default();
+        Hash::of_model(&model, &external)
+    }
+}
+
+fn bad_file(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    let (shown, text) = (path.display().to_string(), error.to_string());
+    // Most file errors name the file themselves.
+    Error::input(if text.contains(&shown) { text } else { format!("{shown}: {text}") })
+}
+
+fn read_stdin() -> Result<OnnxFile, Error> {
+    let failed = |error: &dyn std::fmt::Display| Error::input(format!("standard input: {error}"));
+    let fd = rustix::fs::memfd_create("model", rustix::fs::MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?;
+    let mut file = std::fs::File::from(fd);
+    std::io::copy(&mut std::io::stdin().lock().take(u64::MAX), &mut file).map_err(|e| failed(&e))?;
+    let mapped = MappedFile::from_file(file, "-").map_err(|e| failed(&e))?;
+    let folder = std::env::current_dir().map_err(|e| failed(&e))?;
+    OnnxFile::from_mapped(mapped, folder).map_err(|e| failed(&e))
+}
+
+/// A module after inference, ranges and passes.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The module.
+    pub module: Module,
+    /// Source nodes, with what became of those that the passes took away.
+    pub sources: Vec<SourceNode>,
+    /// Ranges of symbols, a line each.
+    pub ranges: Vec<String>,
+}
+
+/// Infers, sets ranges, runs the passes.
+pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Error> {
+    let invalid = |diags| Error::invalid(&source.path.display().to_string(), diags);
+    let _ = options;
+    let mut module = source.loaded.module.clone();
+    infer::infer_module(&mut module, Registry::get()).map_err(invalid)?;
+    let sources = source
+        .loaded
+        .sources
+        .iter()
+        .map(|node| SourceNode {
+            name: node.name.clone(),
+            op: node.op.clone(),
+            nodes: node.nodes.clone(),
+            otherwise: trtc_partitioner::PlacementName::Folded,
+        })
+        .collect();
+    Ok(Prepared { module, sources, ranges: Vec::new() })
+}
