@@ -74,7 +74,7 @@ fn read_stdin() -> Result<OnnxFile, Error> {
     std::io::copy(&mut std::io::stdin().lock().take(u64::MAX), &mut file).map_err(|e| failed(&e))?;
     let mapped = MappedFile::from_file(file, "-").map_err(|e| failed(&e))?;
     let folder = std::env::current_dir().map_err(|e| failed(&e))?;
-    OnnxFile::from_mapped(mapped, folder).map_err(|e| failed(&e))
+    OnnxFile::from_mapped(mapped, Some(folder)).map_err(|e| failed(&e))
 }
 
 /// A module after inference, ranges and passes.
