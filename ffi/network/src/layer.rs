@@ -181,7 +181,14 @@ pub struct LayerEntry {
 )]
 pub enum Layer {
     /// `addActivation`.
-    Activation { x: TensorId, kind: ActivationKind, alpha: f32, beta: f32 },
+    Activation {
+        x: TensorId,
+        kind: ActivationKind,
+        #[serde(with = "crate::float")]
+        alpha: f32,
+        #[serde(with = "crate::float")]
+        beta: f32,
+    },
     /// `addCast`.
     Cast { x: TensorId, to: DType },
     /// `addConcatenation`.
@@ -225,7 +232,16 @@ pub enum Layer {
         results: Vec<LoopOutput>,
     },
     /// `addLRN`.
-    Lrn { x: TensorId, window: i64, alpha: f32, beta: f32, k: f32 },
+    Lrn {
+        x: TensorId,
+        window: i64,
+        #[serde(with = "crate::float")]
+        alpha: f32,
+        #[serde(with = "crate::float")]
+        beta: f32,
+        #[serde(with = "crate::float")]
+        k: f32,
+    },
     /// `addMatrixMultiply`: equal ranks (but for `Vector`), leading dims broadcast.
     MatrixMultiply { a: TensorId, op_a: MatrixOp, b: TensorId, op_b: MatrixOp },
     /// `addNMS`: outputs selected indices [n, 3] and their count (rank 0).
@@ -241,13 +257,28 @@ pub enum Layer {
     /// `addNonZero`: indices [rank, n].
     NonZero { x: TensorId, to: DType },
     /// `addNormalizationV2`: (x − mean)/√(var + ε) · scale + bias over `axes`; `groups` splits the channels (dim 1).
-    Normalization { x: TensorId, scale: TensorId, bias: TensorId, axes: Vec<u32>, epsilon: f32, groups: i64 },
+    Normalization {
+        x: TensorId,
+        scale: TensorId,
+        bias: TensorId,
+        axes: Vec<u32>,
+        #[serde(with = "crate::float")]
+        epsilon: f32,
+        groups: i64,
+    },
     /// `addOneHot`: `values` = [off, on], `depth` rank 0.
     OneHot { indices: TensorId, values: TensorId, depth: TensorId, axis: u32 },
     /// `addParametricReLU`: equal ranks, slopes broadcast.
     ParametricRelu { x: TensorId, slopes: TensorId },
     /// `addPoolingNd`. `exclude_padding` is `setAverageCountExcludesPadding`; `blend` for `MaxAverageBlend`.
-    Pooling { x: TensorId, kind: PoolKind, window: Window, exclude_padding: bool, blend: f32 },
+    Pooling {
+        x: TensorId,
+        kind: PoolKind,
+        window: Window,
+        exclude_padding: bool,
+        #[serde(with = "crate::float")]
+        blend: f32,
+    },
     /// `addQuantize`; `axis` for a per-channel scale.
     Quantize { x: TensorId, scale: TensorId, axis: Option<u32>, to: DType },
     /// `addReduce`.
@@ -260,6 +291,7 @@ pub enum Layer {
         coordinates: Coordinates,
         selector: ResizeSelector,
         round: ResizeRound,
+        #[serde(with = "crate::float")]
         cubic_coeff: f32,
         exclude_outside: bool,
     },

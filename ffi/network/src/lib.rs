@@ -11,6 +11,7 @@
 //!   the shim can compare each layer with what TensorRT itself infers.
 
 mod builder;
+mod float;
 mod infer;
 pub mod layer;
 mod network;
