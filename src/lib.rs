@@ -8,6 +8,9 @@ mod driver;
 mod error;
 mod options;
 mod prepare;
+#[cfg(feature = "tensorrt")]
+#[doc(hidden)]
+pub mod worker;
 
 pub use driver::partition;
 pub use error::{Error, ErrorKind};
