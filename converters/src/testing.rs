@@ -5,12 +5,17 @@
 
 use crate::{Registry, SegmentIo, lower};
 use bytes::Bytes;
-use trtc_bundle::{DType, Target};
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{
     Attr, Attrs, Code, Dim, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor, Type,
     infer::infer_module,
 };
 use trtc_network::Lowered;
+use trtc_tensorrt::{BuildOptions, Library};
 
 /// How close results must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -258,6 +263,39 @@ impl Case {
         }
     }
 
+    /// Checks every refusal of `ctx::elementwise::gate` on slot 0: `wrong` is a tensor of a dtype that the operator does
+    /// not take. An operator that does not take bf16 has no compute-capability gate.
+    #[track_caller]
+    pub fn gates(&self, wrong: Tensor) {
+        let floats = self.slots[0].as_ref().is_some_and(|slot| slot.tensor.dtype() == DType::F32);
+        let with = |change: &dyn Fn(&mut Slot)| {
+            let mut case = self.clone();
+            let same = self.slots[0].as_ref().unwrap().tensor.dtype();
+            for slot in case.slots.iter_mut().flatten().filter(|slot| slot.tensor.dtype() == same) {
+                slot.constant = false;
+                change(slot);
+            }
+            case
+        };
+        let dtype = |tensor: Tensor| with(&|slot| slot.tensor = tensor.clone());
+        let shaped = |dims: [&str; 9], n: usize| {
+            with(&|slot| slot.dims = Some(dims[..n].iter().map(|&d| d.to_owned()).collect()))
+        };
+        dtype(f64s([1], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        let wrong = dtype(wrong).refused(Code::DTYPE_KERNEL);
+        assert!(wrong.slot.is_some());
+        with(&|slot| slot.untyped = true).refused(Code::DTYPE_UNKNOWN);
+        with(&|slot| slot.unranked = true).refused(Code::RANK_UNKNOWN);
+        shaped(["1"; 9], 9).refused(Code::RANK);
+        shaped(["0"; 9], 1).refused(Code::SHAPE);
+        if floats {
+            dtype(bf16s([1], &[1.0])).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        }
+        let mut absent = self.clone();
+        absent.slots[0] = None;
+        absent.refused(Code::INVALID);
+    }
+
     /// Expects that inference rejects the node; the reason.
     #[track_caller]
     pub fn invalid(&self) -> String {
@@ -316,10 +354,23 @@ impl Case {
     pub fn check(&self, tolerance: Tolerance) {
         let built = self.built();
         let lowered = self.lower(&built);
-        let _ = (lowered, tolerance);
+        self.build(&lowered);
+        let _ = tolerance;
         for grown in [0, 1] {
             let inputs = self.tensors(grown);
             assert_eq!(inputs.len(), built.module.graph.inputs().len());
+        }
+    }
+
+    /// Builds an engine with the real builder, where the SDK is.
+    #[track_caller]
+    fn build(&self, lowered: &Lowered) {
+        let Some(library) = rtx() else { return };
+        let weights: Vec<&[u8]> = lowered.weights.iter().map(|bytes| &bytes[..]).collect();
+        let result =
+            library.builder().build(&lowered.network, &weights, &self.target, &BuildOptions::default());
+        if let Err(error) = result {
+            panic!("{} does not build: {error}\n{}", self.op, lowered.network);
         }
     }
 
@@ -340,6 +391,29 @@ impl Case {
             })
             .collect()
     }
+}
+
+/// The TensorRT-RTX library of the SDK; `None` where nobody fetched it.
+fn rtx() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    let open = || {
+        let path = sdk()?.join("lib/libtensorrt_rtx.so.1");
+        Some(Library::open(Product::Rtx, &path).expect("the SDK's library opens"))
+    };
+    LIBRARY
+        .get_or_init(|| {
+            open().or_else(|| {
+                eprintln!("no SDK: nothing is built");
+                None
+            })
+        })
+        .as_ref()
+}
+
+/// The folder `.sdk` of the checkout.
+fn sdk() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().map(|folder| folder.join(".sdk")).find(|folder| folder.join("lib").is_dir())
 }
 
 /// The same elements over again, in other dims.
