@@ -13,7 +13,7 @@ use trtc_bundle::{DType, Target};
 use trtc_ir::{Dim, Graph, NodeId, NodeView, Symbols, ValueId};
 use trtc_network::{
     NetworkBuilder, Region, TensorId,
-    layer::{ElementWiseOp, Extent, Layer},
+    layer::{ElementWiseOp, Extent, Layer, SampleMode},
 };
 
 /// The network under construction, seen from one node. Dereferences to [`NetworkBuilder`].
@@ -131,6 +131,22 @@ impl<'a> Emit<'a> {
                 let x = self.input(*slot);
                 self.net.dim_of(x, *axis)
             }
+            DimPlan::Element { slot, index } => {
+                let x = self.input(*slot);
+                let x = self.net.cast(x, DType::I64);
+                if self.net.rank(x) == 0 {
+                    return self.net.reshape(x, vec![1]);
+                }
+                let fixed = |v: i64| Extent::Static(vec![v]);
+                self.net.one(Layer::Slice {
+                    x,
+                    start: fixed(*index as i64),
+                    size: fixed(1),
+                    stride: fixed(1),
+                    mode: SampleMode::Strict,
+                    fill: None,
+                })
+            }
             DimPlan::Op(op, a, b) => {
                 let (a, b) = (self.dim(a), self.dim(b));
                 let op = match op {
@@ -151,7 +167,11 @@ impl<'a> Emit<'a> {
         scope.tensors.extend(bind.iter().copied());
         self.net.open_region();
         let outputs = match emit_graph(self.net, &mut scope, graph, self.node.symbols(), self.target) {
-            Ok(outputs) => outputs,
+            // What comes in and goes out unchanged still needs a layer of the region.
+            Ok(outputs) => outputs
+                .into_iter()
+                .map(|x| if bind.iter().any(|b| b.1 == x) { self.net.one(Layer::Identity { x }) } else { x })
+                .collect(),
             Err(error) => {
                 self.fault(error.to_string());
                 Vec::new()

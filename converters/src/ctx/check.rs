@@ -122,3 +122,16 @@ pub fn not_empty(operand: &Operand<'_>, name: &str) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+/// Refuses a tensor that is empty, or of which a dim may be 0 at run time: for layers that TensorRT does not define over
+/// nothing.
+pub fn never_empty(operand: &Operand<'_>, name: &str) -> Result<(), Refusal> {
+    not_empty(operand, name)?;
+    let may_be_0 = |axis: &usize| operand.view.dim_range(*axis).min.is_some_and(|min| min < 1);
+    match (0..operand.rank()).find(may_be_0) {
+        Some(axis) => Err(Refusal::new(Code::SHAPE, format!("dim {axis} may be 0 at run time"))
+            .slot(name)
+            .help("give it a range that starts at 1 with --shape")),
+        None => Ok(()),
+    }
+}

@@ -1,6 +1,7 @@
 //! Shapes given to TensorRT: build-time numbers where they are known, otherwise arithmetic over the dims of the node's
 //! own inputs, otherwise the shape input itself as a shape tensor.
 
+use trtc_bundle::DType;
 use trtc_ir::{Code, Dim, NodeView, Refusal, dim::Atom, dim::Expr, dim::Symbol};
 
 /// How an extent is emitted ([`crate::Emit::extent`]).
@@ -24,6 +25,13 @@ pub enum DimPlan {
         /// Axis of that input.
         axis: usize,
     },
+    /// An element of an integer input of rank 0 or 1, which is a bounded shape value.
+    Element {
+        /// Input slot.
+        slot: usize,
+        /// Place in that input.
+        index: usize,
+    },
     /// Arithmetic.
     Op(SizeOp, Box<DimPlan>, Box<DimPlan>),
 }
@@ -43,6 +51,28 @@ impl DimPlan {
     /// The number, when it is one.
     pub fn fixed(&self) -> Option<i64> {
         if let DimPlan::Fixed(value) = self { Some(*value) } else { None }
+    }
+}
+
+impl DimPlan {
+    /// `self + other`, folded where both are numbers.
+    pub fn plus(self, other: DimPlan) -> DimPlan {
+        match (self.fixed(), other.fixed()) {
+            (Some(a), Some(b)) if a.checked_add(b).is_some() => DimPlan::Fixed(a + b),
+            (_, Some(0)) => self,
+            (Some(0), _) => other,
+            _ => DimPlan::Op(SizeOp::Add, Box::new(self), Box::new(other)),
+        }
+    }
+
+    /// `self · other`, folded where both are numbers.
+    pub fn times(self, other: DimPlan) -> DimPlan {
+        match (self.fixed(), other.fixed()) {
+            (Some(a), Some(b)) if a.checked_mul(b).is_some() => DimPlan::Fixed(a * b),
+            (_, Some(1)) => self,
+            (Some(1), _) => other,
+            _ => DimPlan::Op(SizeOp::Mul, Box::new(self), Box::new(other)),
+        }
     }
 }
 
@@ -92,13 +122,50 @@ pub fn plan_extent(
     }
 }
 
-/// Plans one dim; `None` when it mentions a symbol that no input's dim is.
+/// Plans one dim; `None` when it mentions a symbol that no input's dim is, and no element of a bounded integer input.
 pub fn plan_dim(node: NodeView<'_>, dim: &Dim) -> Option<DimPlan> {
     match dim {
         Dim::Known(value) => Some(DimPlan::Fixed(*value)),
         Dim::Unknown => None,
-        Dim::Expr(expr) => dim_of_input(node, dim).or_else(|| plan_expr(node, expr)),
+        Dim::Expr(expr) => {
+            dim_of_input(node, dim).or_else(|| plan_expr(node, expr)).or_else(|| element_of_input(node, dim))
+        }
     }
+}
+
+/// The dim of one of the node's own inputs: a number, or read from the tensor. Needs no name for the dim.
+pub fn own_dim(node: NodeView<'_>, slot: usize, axis: usize) -> DimPlan {
+    match node.input(slot).and_then(|view| view.dim(axis)) {
+        Some(Dim::Known(value)) => DimPlan::Fixed(*value),
+        _ => DimPlan::OfInput { slot, axis },
+    }
+}
+
+/// [`own_dim`] for every axis.
+pub fn own_dims(node: NodeView<'_>, slot: usize) -> Vec<DimPlan> {
+    let rank = node.input(slot).and_then(|view| view.rank()).unwrap_or(0);
+    (0..rank).map(|axis| own_dim(node, slot, axis)).collect()
+}
+
+/// Plans one dim, or says which one nobody can bound.
+///
+/// # Errors
+/// `E0402`.
+pub fn require_dim(node: NodeView<'_>, dim: &Dim, slot: &str) -> Result<DimPlan, Refusal> {
+    plan_dim(node, dim).ok_or_else(|| {
+        let text = node.symbols().show(dim);
+        Refusal::new(Code::SHAPE_VALUE, format!("the size {text} is not a bounded function of input dims"))
+            .slot(slot)
+    })
+}
+
+fn element_of_input(node: NodeView<'_>, dim: &Dim) -> Option<DimPlan> {
+    (0..node.input_count()).find_map(|slot| {
+        let view = node.input(slot)?;
+        let index = view.elements()?.iter().position(|element| element == dim)?;
+        let is_size = matches!(view.dtype(), Some(DType::I32 | DType::I64));
+        (is_size && view.is_bounded()).then_some(DimPlan::Element { slot, index })
+    })
 }
 
 fn dim_of_input(node: NodeView<'_>, dim: &Dim) -> Option<DimPlan> {
@@ -150,5 +217,6 @@ fn plan_atom(node: NodeView<'_>, atom: &Atom) -> Option<DimPlan> {
 }
 
 fn plan_symbol(node: NodeView<'_>, symbol: Symbol) -> Option<DimPlan> {
-    dim_of_input(node, &Dim::symbol(symbol))
+    let dim = Dim::symbol(symbol);
+    dim_of_input(node, &dim).or_else(|| element_of_input(node, &dim))
 }

@@ -1,7 +1,11 @@
 //! What several operators share. An operator file uses these, never a sibling operator.
 
 pub mod check;
+pub mod dims;
 pub mod elementwise;
 pub mod extent;
+pub mod indices;
+pub mod reshape;
 pub mod shape;
 pub mod small;
+pub mod window;

@@ -3,10 +3,26 @@
 mod activation;
 mod arithmetic;
 mod compare;
+mod concat;
+mod expand;
+mod flatten;
+mod gather;
+mod gather_elements;
+mod gather_nd;
 mod logic;
 mod pow;
+mod reshape;
+mod scatter_elements;
+mod scatter_nd;
+mod shape;
+mod size;
+mod slice;
+mod split;
 mod squeeze;
+mod tile;
+mod transpose;
 mod unary;
+mod unsqueeze;
 mod variadic;
 mod where_select;
 
@@ -18,10 +34,26 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &activation::Activation,
     &arithmetic::Arithmetic,
     &compare::Compare,
+    &concat::Concat,
+    &expand::Expand,
+    &flatten::Flatten,
+    &gather::Gather,
+    &gather_elements::GatherElements,
+    &gather_nd::GatherNd,
     &logic::Logic,
     &pow::Pow,
+    &reshape::Reshape,
+    &scatter_elements::ScatterElements,
+    &scatter_nd::ScatterNd,
+    &shape::Shape,
+    &size::Size,
+    &slice::Slice,
+    &split::Split,
     &squeeze::Squeeze,
+    &tile::Tile,
+    &transpose::Transpose,
     &unary::Unary,
+    &unsqueeze::Unsqueeze,
     &variadic::Variadic,
     &where_select::Where,
 ];

@@ -1,0 +1,101 @@
+//! Reshapes: build-time dims, with 0 as "copy this dim" and one −1 where that says enough, a shape tensor otherwise.
+
+use crate::{
+    Emit,
+    ctx::extent::{DimPlan, ExtentPlan, plan_extent},
+};
+use trtc_ir::{Dim, NodeView, Refusal};
+use trtc_network::{
+    TensorId,
+    layer::{Extent, Layer},
+};
+
+/// A reshape that `plan` decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReshapePlan {
+    /// Build-time dims; −1 once; 0 copies the dim when `placeholder`.
+    Dims {
+        /// The dims.
+        dims: Vec<i64>,
+        /// What 0 means.
+        placeholder: bool,
+    },
+    /// Dims of which some are known only at run time.
+    Extent {
+        /// The dims.
+        to: ExtentPlan,
+        /// Whether 0 in a shape tensor copies the dim.
+        placeholder: bool,
+    },
+}
+
+/// What a reshape says of one dim of its result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// The dim, known or symbolic.
+    Dim(Dim),
+    /// The dim of the input at the same place.
+    Copy,
+    /// Whatever is left.
+    Rest,
+}
+
+/// Plans the reshape of a tensor of dims `from` to `to`. `fallback` is the shape input, used as it is when nothing else
+/// gives the dims; a 0 in it copies the dim unless `allow_zero`.
+///
+/// # Errors
+/// `E0402`: the sizes are known only at run time and nobody can bound them.
+pub fn plan(
+    node: NodeView<'_>,
+    from: &[Dim],
+    to: &[Part],
+    fallback: Option<(usize, &str)>,
+    allow_zero: bool,
+) -> Result<ReshapePlan, Refusal> {
+    let mut dims = Vec::with_capacity(to.len());
+    let mut rests = 0;
+    for (axis, part) in to.iter().enumerate() {
+        dims.push(match part {
+            Part::Dim(Dim::Known(value)) => *value,
+            Part::Copy => 0,
+            Part::Dim(dim) if *dim != Dim::Unknown && from.get(axis) == Some(dim) => 0,
+            Part::Dim(_) | Part::Rest => {
+                rests += 1;
+                -1
+            }
+        });
+    }
+    if rests <= 1 {
+        let placeholder = dims.contains(&0);
+        return Ok(ReshapePlan::Dims { dims, placeholder });
+    }
+    let sizes: Vec<Dim> = to
+        .iter()
+        .enumerate()
+        .map(|(axis, part)| match part {
+            Part::Dim(dim) => dim.clone(),
+            Part::Copy => from.get(axis).cloned().unwrap_or(Dim::Unknown),
+            Part::Rest => Dim::Unknown,
+        })
+        .collect();
+    let plan = plan_extent(node, &sizes, fallback)?;
+    let placeholder = matches!(plan, ExtentPlan::Input(_)) && !allow_zero;
+    Ok(ReshapePlan::Extent { to: plan, placeholder })
+}
+
+/// A reshape to dims that are planned one by one.
+pub fn of_dims(dims: Vec<DimPlan>) -> ReshapePlan {
+    match dims.iter().map(DimPlan::fixed).collect() {
+        Some(dims) => ReshapePlan::Dims { dims, placeholder: false },
+        None => ReshapePlan::Extent { to: ExtentPlan::Dims(dims), placeholder: false },
+    }
+}
+
+/// Emits the reshape of `x`.
+pub fn emit(cx: &mut Emit<'_>, x: TensorId, plan: &ReshapePlan) -> TensorId {
+    let (reshape, zero_is_placeholder) = match plan {
+        ReshapePlan::Dims { dims, placeholder } => (Extent::Static(dims.clone()), *placeholder),
+        ReshapePlan::Extent { to, placeholder } => (cx.extent(to), *placeholder),
+    };
+    cx.one(Layer::Shuffle { x, first: None, reshape: Some(reshape), zero_is_placeholder, second: None })
+}

@@ -1,0 +1,246 @@
+//! Windows of convolutions and poolings: attributes, output dims, paddings.
+
+use trtc_ir::{Code, Diag, Dim, InferCx, NodeView, Refusal, infer::ConstraintKind};
+use trtc_network::layer::Window;
+
+/// How the padding is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoPad {
+    /// Attribute `pads`.
+    Explicit,
+    /// Output = ⌈input / stride⌉; an odd one goes to the end.
+    SameUpper,
+    /// The same; an odd one goes to the start.
+    SameLower,
+    /// No padding.
+    Valid,
+}
+
+/// Attributes of a window, one entry a spatial dim.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    /// Kernel size.
+    pub kernel: Vec<i64>,
+    /// Stride.
+    pub strides: Vec<i64>,
+    /// Dilation.
+    pub dilations: Vec<i64>,
+    /// Explicit padding before.
+    pub before: Vec<i64>,
+    /// Explicit padding after.
+    pub after: Vec<i64>,
+    /// How the padding is found.
+    pub auto_pad: AutoPad,
+    /// Whether a last, partial window counts (poolings).
+    pub ceil: bool,
+}
+
+/// Sizes beyond this are no window of a real model, and products of them might overflow.
+const LIMIT: i64 = 1 << 30;
+
+impl Attributes {
+    /// Reads the attributes of a node with `spatial` spatial dims; `kernel` is what the weights say.
+    ///
+    /// # Errors
+    /// A list of the wrong length, or a number out of range.
+    pub fn read(node: NodeView<'_>, spatial: usize, kernel: Option<Vec<i64>>) -> Result<Attributes, Diag> {
+        let list = |name: &str, default: Vec<i64>, least: i64| -> Result<Vec<i64>, Diag> {
+            let values = node.attrs().ints(name).map_or(default, <[i64]>::to_vec);
+            if values.len() % spatial.max(1) != 0 || values.is_empty() && spatial > 0 {
+                let text = format!("{} entries for {spatial} spatial dims", values.len());
+                return Err(Diag::invalid(text).slot(name));
+            }
+            match values.iter().find(|&&v| v < least || v > LIMIT) {
+                Some(v) => Err(Diag::invalid(format!("{v} is out of range")).slot(name)),
+                None => Ok(values),
+            }
+        };
+        let named = match node.attrs().ints("kernel_shape") {
+            Some(_) => Some(list("kernel_shape", Vec::new(), 1)?),
+            None => None,
+        };
+        if let (Some(a), Some(b)) = (&named, &kernel)
+            && a != b
+        {
+            return Err(Diag::invalid(format!("{a:?}, but the weights say {b:?}")).slot("kernel_shape"));
+        }
+        let kernel =
+            kernel.or(named).ok_or_else(|| Diag::invalid("the attribute is missing").slot("kernel_shape"))?;
+        let strides = list("strides", vec![1; spatial], 1)?;
+        let dilations = list("dilations", vec![1; spatial], 1)?;
+        let pads = list("pads", vec![0; 2 * spatial], -LIMIT)?;
+        if [&kernel, &strides, &dilations].iter().any(|l| l.len() != spatial) || pads.len() != 2 * spatial {
+            return Err(Diag::invalid(format!("a window that does not have {spatial} spatial dims")));
+        }
+        if kernel.iter().zip(&dilations).any(|(k, d)| k.saturating_mul(*d) > LIMIT) {
+            return Err(Diag::invalid("a dilated kernel that is too large").slot("dilations"));
+        }
+        let auto_pad = match node.str("auto_pad", "NOTSET") {
+            "NOTSET" | "" => AutoPad::Explicit,
+            "SAME_UPPER" => AutoPad::SameUpper,
+            "SAME_LOWER" => AutoPad::SameLower,
+            "VALID" => AutoPad::Valid,
+            other => return Err(Diag::invalid(format!("`{other}` is no padding mode")).slot("auto_pad")),
+        };
+        let (before, after) = match auto_pad {
+            AutoPad::Explicit => (pads[..spatial].to_vec(), pads[spatial..].to_vec()),
+            _ => (vec![0; spatial], vec![0; spatial]),
+        };
+        let ceil = node.int("ceil_mode", 0) != 0;
+        Ok(Attributes { kernel, strides, dilations, before, after, auto_pad, ceil })
+    }
+
+    /// Extent of the kernel with its dilation.
+    pub fn reach(&self, axis: usize) -> i64 {
+        (self.kernel[axis] - 1) * self.dilations[axis] + 1
+    }
+
+    /// Output size of one spatial dim, and what that demands of the dim.
+    ///
+    /// # Errors
+    /// A window that is larger than the padded dim.
+    pub fn output(&self, axis: usize, dim: &Dim, cx: &mut InferCx<'_>) -> Result<Dim, Diag> {
+        let known = Dim::Known;
+        let stride = known(self.strides[axis]);
+        let result = match self.auto_pad {
+            AutoPad::SameUpper | AutoPad::SameLower => dim.ceil_div(&stride),
+            AutoPad::Explicit | AutoPad::Valid => {
+                let padded = dim.add(&known(self.before[axis])).add(&known(self.after[axis]));
+                let room = padded.sub(&known(self.reach(axis)));
+                let by_floor = room.floor_div(&stride).add(&known(1));
+                if self.ceil {
+                    // A window may reach past the end, but not start past input and padding before it.
+                    let by_ceil = room.ceil_div(&stride).add(&known(1));
+                    let last = dim.add(&known(self.before[axis] - 1)).floor_div(&stride).add(&known(1));
+                    if self.strides[axis] == 1 { by_floor } else { by_ceil.min(&last) }
+                } else {
+                    by_floor
+                }
+            }
+        };
+        match &result {
+            Dim::Known(size) if *size < 1 && dim != &known(0) => Err(Diag::invalid(format!(
+                "a window of {} over a padded dim of {}",
+                self.reach(axis),
+                dim.known().map_or(0, |d| d.saturating_add(self.before[axis] + self.after[axis]))
+            ))),
+            Dim::Known(size) => Ok(known((*size).max(0))),
+            Dim::Expr(_) => {
+                cx.require(ConstraintKind::AtLeast(result.clone(), 1));
+                Ok(result)
+            }
+            Dim::Unknown => Ok(Dim::Unknown),
+        }
+    }
+
+    /// Output dims of an input [N, C, spatial…], with `channels` channels.
+    ///
+    /// # Errors
+    /// See [`Attributes::output`].
+    pub fn outputs(&self, x: &[Dim], channels: Dim, cx: &mut InferCx<'_>) -> Result<Vec<Dim>, Diag> {
+        let mut dims = vec![x[0].clone(), channels];
+        for (axis, dim) in x[2..].iter().enumerate() {
+            dims.push(self.output(axis, dim, cx)?);
+        }
+        Ok(dims)
+    }
+
+    /// Paddings before and after for an input with these spatial dims.
+    ///
+    /// # Errors
+    /// `E0303`: SAME padding that depends on a size that only the run knows.
+    pub fn paddings(&self, spatial: &[Dim]) -> Result<(Vec<i64>, Vec<i64>), Refusal> {
+        let (mut before, mut after) = (self.before.clone(), self.after.clone());
+        if !matches!(self.auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
+            return Ok((before, after));
+        }
+        for (axis, dim) in spatial.iter().enumerate() {
+            let (stride, reach) = (self.strides[axis], self.reach(axis));
+            let total = match dim {
+                // (⌈d/1⌉ − 1) · 1 + reach − d
+                _ if stride == 1 => reach - 1,
+                Dim::Known(d) => (((d + stride - 1) / stride - 1) * stride + reach - d).max(0),
+                _ => {
+                    return Err(Refusal::new(
+                        Code::DIM_UNKNOWN,
+                        format!("SAME padding of spatial dim {axis} depends on its size"),
+                    )
+                    .slot("auto_pad")
+                    .help("give the input's shape with --shape"));
+                }
+            };
+            let less = total / 2;
+            (before[axis], after[axis]) = match self.auto_pad {
+                AutoPad::SameLower => (total - less, less),
+                _ => (less, total - less),
+            };
+        }
+        Ok((before, after))
+    }
+
+    /// How far the last window reaches past the padded end, for each spatial dim (0 without `ceil_mode`).
+    ///
+    /// # Errors
+    /// `E0303`: that depends on a size that only the run knows.
+    pub fn overhang(&self, spatial: &[Dim], before: &[i64], after: &[i64]) -> Result<Vec<i64>, Refusal> {
+        let same = matches!(self.auto_pad, AutoPad::SameUpper | AutoPad::SameLower);
+        let mut result = vec![0; spatial.len()];
+        if !self.ceil || same {
+            return Ok(result);
+        }
+        for (axis, dim) in spatial.iter().enumerate() {
+            let (stride, reach) = (self.strides[axis], self.reach(axis));
+            result[axis] = match dim {
+                _ if stride == 1 => 0,
+                Dim::Known(d) => {
+                    let room = d + before[axis] + after[axis] - reach;
+                    let by_ceil = (room + stride - 1).div_euclid(stride);
+                    let last = (d + before[axis] - 1).div_euclid(stride);
+                    (by_ceil.min(last) * stride - room).max(0)
+                }
+                // Every window that rounding up adds starts inside; then stride − 1 more always gives the right count.
+                _ if stride + after[axis] <= reach => stride - 1,
+                _ => {
+                    return Err(Refusal::new(
+                        Code::DIM_UNKNOWN,
+                        format!("with ceil_mode the last window of spatial dim {axis} depends on its size"),
+                    )
+                    .slot("ceil_mode")
+                    .help("give the input's shape with --shape"));
+                }
+            };
+        }
+        Ok(result)
+    }
+
+    /// TensorRT's window with the given paddings.
+    pub fn window(&self, before: Vec<i64>, after: Vec<i64>) -> Window {
+        Window {
+            kernel: self.kernel.clone(),
+            stride: self.strides.clone(),
+            pre_padding: before,
+            post_padding: after,
+            dilation: self.dilations.clone(),
+        }
+    }
+}
+
+/// The window over [1, length] that is this one over [length]: TensorRT has no windows over one dim.
+pub fn over_two_dims(window: Window) -> Window {
+    let front = |value: i64, mut list: Vec<i64>| {
+        list.insert(0, value);
+        list
+    };
+    Window {
+        kernel: front(1, window.kernel),
+        stride: front(1, window.stride),
+        pre_padding: front(0, window.pre_padding),
+        post_padding: front(0, window.post_padding),
+        dilation: front(1, window.dilation),
+    }
+}
+
+/// A diagnostic of the model as the reason of a refusal.
+pub fn refused(diag: Diag) -> Refusal {
+    Refusal { code: diag.code, slot: diag.slot, why: diag.why, help: diag.help }
+}

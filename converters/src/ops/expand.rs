@@ -1,0 +1,132 @@
+//! Expand: broadcast to a shape.
+//!
+//! input [d..] T, shape [r] i64  ->  output [broadcast(d, shape)] T
+//! Opsets: 8; 13 wider types.     TensorRT: ISliceLayer with strides of 0.
+//! Limits: the shape constant, or computed from dims, or bounded.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        check,
+        extent::{self, DimPlan, ExtentPlan, SizeOp},
+        shape,
+    },
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, graph::MAX_ELEMENTS};
+use trtc_network::{
+    Layer,
+    layer::{Extent, SampleMode},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct Expand;
+
+/// Size and stride of each dim of the result; `None` when nothing is broadcast and no axis is new.
+#[derive(Debug)]
+pub struct Plan {
+    rank: usize,
+    slice: Option<(ExtentPlan, ExtentPlan)>,
+}
+
+/// The elements of the shape, unknown ones included.
+fn wanted(node: NodeView<'_>) -> Option<Vec<Dim>> {
+    let view = node.input(1)?;
+    if let Some(list) = view.elements() {
+        return Some(list.to_vec());
+    }
+    let rank = view.dim(0)?.known().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= 64)?;
+    Some(vec![Dim::Unknown; rank])
+}
+
+impl Converter for Expand {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Expand", 13)],
+        dtypes: check::MOVABLE,
+        layers: "ISliceLayer",
+        limits: "shape constant, or computed from dims, or bounded",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+            Code::SHAPE_VALUE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let (x, to) = (node.input(0).and_then(|x| x.shape()), wanted(node));
+        let to = shape::broadcast(&[x, to.as_deref()], cx)?;
+        let elements = match (node.input(0).and_then(|x| x.elements()), to.as_deref()) {
+            (Some([one]), Some([Dim::Known(n)])) if (0..=MAX_ELEMENTS as i64).contains(n) => {
+                Some(vec![one.clone(); *n as usize])
+            }
+            (Some(list), Some([Dim::Known(n)])) if list.len() as i64 == *n => Some(list.to_vec()),
+            (Some([one]), Some([])) => Some(vec![one.clone()]),
+            _ => None,
+        };
+        Ok(vec![Inferred { ty: shape::typed(dtype, to), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "input", check::MOVABLE, target)?;
+        check::not_empty(&x, "input")?;
+        let to = node.output(0).and_then(|y| y.shape()).ok_or_else(|| {
+            Refusal::new(Code::RANK_UNKNOWN, "the rank of the result is not known before the run")
+                .slot("shape")
+        })?;
+        if to.len() > 8 {
+            return Err(Refusal::new(
+                Code::RANK,
+                format!("rank {}; TensorRT holds at most 8 dims", to.len()),
+            ));
+        }
+        if to.contains(&Dim::Known(0)) {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        let missing = to.len().saturating_sub(x.rank());
+        let (mut sizes, mut strides) = (Vec::new(), Vec::new());
+        for (axis, dim) in to.iter().enumerate() {
+            let own = axis.checked_sub(missing);
+            match own.map(|own| (own, &x.shape[own])) {
+                Some((own, d)) if (d == dim && *d != Dim::Unknown) || own_known(d, dim) => {
+                    sizes.push(extent::own_dim(node, 0, own));
+                    strides.push(DimPlan::Fixed(1));
+                }
+                None | Some((_, Dim::Known(1))) => {
+                    sizes.push(extent::require_dim(node, dim, "shape")?);
+                    strides.push(DimPlan::Fixed(0));
+                }
+                Some((own, _)) => {
+                    sizes.push(extent::require_dim(node, dim, "shape")?);
+                    // min(1, d − 1): 0 for a dim that turns out to be 1.
+                    let less = extent::own_dim(node, 0, own).plus(DimPlan::Fixed(-1));
+                    strides.push(DimPlan::Op(SizeOp::Min, Box::new(DimPlan::Fixed(1)), Box::new(less)));
+                }
+            }
+        }
+        let same = missing == 0 && strides.iter().all(|stride| *stride == DimPlan::Fixed(1));
+        let slice = (!same).then_some((ExtentPlan::Dims(sizes), ExtentPlan::Dims(strides)));
+        Ok(Plan { rank: to.len(), slice })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        let Some((size, stride)) = plan.slice else { return vec![x] };
+        let x = cx.with_rank(x, plan.rank);
+        let (size, stride) = (cx.extent(&size), cx.extent(&stride));
+        let start = Extent::Static(vec![0; plan.rank]);
+        vec![cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })]
+    }
+}
+
+/// A known dim above 1 is the dim of the result.
+fn own_known(d: &Dim, dim: &Dim) -> bool {
+    matches!((d, dim), (Dim::Known(d), _) if *d > 1) && *dim != Dim::Known(0)
+}

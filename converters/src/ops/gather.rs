@@ -1,0 +1,86 @@
+//! Gather: slices of a tensor along one axis.
+//!
+//! data [d0..dn] T, indices [q..] i32|i64  ->  output [d0..d(axis-1), q.., d(axis+1)..dn] T
+//! Opsets: 1; 11 negative indices; 13 wider types.     TensorRT: IGatherLayer (default mode).
+//! Limits: none; negative indices cost a select.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, indices, shape},
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{Layer, layer::GatherMode};
+
+/// The converter.
+#[derive(Debug)]
+pub struct Gather;
+
+/// Axis, and how the indices become non-negative.
+#[derive(Debug)]
+pub struct Plan {
+    axis: u32,
+    indices: indices::IndexPlan,
+}
+
+impl Converter for Gather {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Gather", 13)],
+        dtypes: check::MOVABLE,
+        layers: "IGatherLayer",
+        limits: "",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::CONSTANT_VALUE,
+            Code::SHAPE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let (Some(data), Some(indices)) = (node.input(0), node.input(1)) else {
+            return Err(Diag::invalid("two inputs are needed"));
+        };
+        let (Some(x), Some(q)) = (data.shape(), indices.shape()) else {
+            return Ok(shape::types([shape::typed(dtype, None)]));
+        };
+        let axis = shape::axis(node.int("axis", 0), x.len()).map_err(|diag| diag.slot("axis"))?;
+        let to: Vec<Dim> = [&x[..axis], q, &x[axis + 1..]].concat();
+        let elements = match (data.elements(), indices.const_i64s()) {
+            (Some(list), Some(indices)) if to.len() <= 1 => indices
+                .iter()
+                .map(|&k| {
+                    let at = if k < 0 { k.checked_add(list.len() as i64)? } else { k };
+                    list.get(usize::try_from(at).ok()?).cloned()
+                })
+                .collect(),
+            _ => None,
+        };
+        Ok(vec![Inferred { ty: shape::typed(dtype, Some(to)), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        check::not_empty(&x, "data")?;
+        let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
+        let indices = indices::plan(node, 1, &[axis], false, target)?;
+        let rank = x.rank() + node.input(1).and_then(|view| view.rank()).unwrap_or(0) - 1;
+        if rank > 8 {
+            return Err(Refusal::new(Code::RANK, format!("rank {rank}; TensorRT holds at most 8 dims")));
+        }
+        Ok(Plan { axis: axis as u32, indices })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let data = cx.input(0);
+        let indices = indices::emit(cx, 1, &plan.indices);
+        let mode = GatherMode::Default;
+        vec![cx.one(Layer::Gather { data, indices, axis: plan.axis, mode, batch_dims: 0 })]
+    }
+}

@@ -1,0 +1,82 @@
+//! ScatterND: replace slices named by index tuples.
+//!
+//! data [d0..dn] T, indices [q.., k] i64, updates [q.., dk..dn] T  ->  output [d0..dn] T
+//! Opsets: 11; 13 wider types; 16, 18 reduction.     TensorRT: IScatterLayer (ND mode).
+//! Limits: no reduction; the last dim of the indices known; negative indices cost a select.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, indices, shape},
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{Layer, layer::ScatterMode};
+
+/// The converter.
+#[derive(Debug)]
+pub struct ScatterNd;
+
+/// How the indices become non-negative.
+#[derive(Debug)]
+pub struct Plan(indices::IndexPlan);
+
+impl Converter for ScatterNd {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("ScatterND", 18)],
+        dtypes: check::MOVABLE,
+        layers: "IScatterLayer",
+        limits: "reduction `none`; last dim of the indices known",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::ATTRIBUTE,
+            Code::RANK_UNKNOWN,
+            Code::DIM_UNKNOWN,
+            Code::CONSTANT_VALUE,
+            Code::SHAPE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        if let (Some(rank), Some(Dim::Known(length))) = (
+            node.input(0).and_then(|x| x.rank()),
+            node.input(1).and_then(|indices| indices.shape()).and_then(<[Dim]>::last),
+        ) && !(1..=rank as i64).contains(length)
+        {
+            return Err(Diag::invalid(format!("tuples of {length} indices into rank {rank}")).slot("indices"));
+        }
+        Ok(shape::types([shape::same_as_input(node, 0)]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        check::never_empty(&x, "data")?;
+        let updates = check::operand(node, 2, "updates", &[x.dtype], target)?;
+        check::not_empty(&updates, "updates")?;
+        let reduction = node.str("reduction", "none");
+        if reduction != "none" {
+            return Err(Refusal::new(
+                Code::ATTRIBUTE,
+                format!("TensorRT does not scatter with `{reduction}`"),
+            )
+            .slot("reduction"));
+        }
+        let q = check::operand(node, 1, "indices", &[DType::I64, DType::I32], target)?;
+        let length = q.shape.last().and_then(Dim::known).and_then(|n| usize::try_from(n).ok());
+        let length = length.filter(|n| (1..=x.rank()).contains(n)).ok_or_else(|| {
+            Refusal::new(Code::DIM_UNKNOWN, "the number of indices in a tuple is not known").slot("indices")
+        })?;
+        let axes: Vec<usize> = (0..length).collect();
+        Ok(Plan(indices::plan(node, 1, &axes, true, target)?))
+    }
+
+    fn emit(&self, Plan(plan): Plan, cx: &mut Emit<'_>) -> Outputs {
+        let data = cx.input(0);
+        let indices = indices::emit(cx, 1, &plan);
+        let updates = cx.input(2);
+        vec![cx.one(Layer::Scatter { data, indices, updates, mode: ScatterMode::Nd, axis: 0 })]
+    }
+}

@@ -1,0 +1,177 @@
+//! Slice: a strided part of a tensor.
+//!
+//! data [d0..dn] T, starts [k] i, ends [k] i, axes [k] i, steps [k] i  ->  output [e0..en] T
+//! Opsets: 1 attributes; 10 inputs, steps; 11 negative axes; 13 wider types.     TensorRT: ISliceLayer.
+//! Limits: axes and steps constant; starts and ends constant, or computed from dims, or bounded.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        check, dims,
+        extent::{self, DimPlan, ExtentPlan},
+        shape,
+    },
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{
+    Layer,
+    layer::{Extent, SampleMode},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct Slice;
+
+/// Start, size and stride; `None` when everything is taken.
+#[derive(Debug)]
+pub struct Plan(Option<(ExtentPlan, ExtentPlan, Vec<i64>)>);
+
+/// The part of one axis that is taken.
+struct Part {
+    axis: usize,
+    start: Dim,
+    size: Dim,
+    step: i64,
+}
+
+/// The parts, one an axis named. `None` when axes or steps are not known.
+fn parts(node: NodeView<'_>, x: &[Dim]) -> Result<Option<Vec<Part>>, Diag> {
+    let values = |slot: usize| node.input(slot).and_then(|view| view.elements());
+    let length = |slot: usize| node.input(slot)?.dim(0)?.known();
+    let Some(count) = values(1).map(|l| l.len() as i64).or_else(|| length(1)).or_else(|| length(2)) else {
+        return Ok(None);
+    };
+    let Some(count) = usize::try_from(count).ok().filter(|&count| count <= x.len()) else {
+        return Err(Diag::invalid(format!("{count} starts for rank {}", x.len())).slot("starts"));
+    };
+    let numbers = |slot: usize, default: fn(usize) -> i64| -> Option<Vec<i64>> {
+        match node.input(slot) {
+            None => Some((0..count).map(default).collect()),
+            Some(view) => view.elements()?.iter().map(Dim::known).collect(),
+        }
+    };
+    let (Some(axes), Some(steps)) = (numbers(3, |k| k as i64), numbers(4, |_| 1)) else { return Ok(None) };
+    let fits = |slot: usize| values(slot).is_none_or(|list| list.len() == count);
+    if axes.len() != count || steps.len() != count || !fits(1) || !fits(2) {
+        return Err(Diag::invalid("starts, ends, axes and steps of unequal length"));
+    }
+    shape::axes(&axes, x.len()).map_err(|diag| diag.slot("axes"))?;
+    let mut parts = Vec::with_capacity(count);
+    for k in 0..count {
+        let axis = shape::axis(axes[k], x.len())?;
+        if steps[k] == 0 || steps[k] == i64::MIN {
+            return Err(Diag::invalid(format!("a step of {}", steps[k])).slot("steps"));
+        }
+        let value = |slot: usize| values(slot).map_or(Dim::Unknown, |list| list[k].clone());
+        let (start, size) = cut(node, &x[axis], &value(1), &value(2), steps[k]);
+        parts.push(Part { axis, start, size, step: steps[k] });
+    }
+    Ok(Some(parts))
+}
+
+/// Start and size of a part, clamped as the schema says. Unknown where the sign of a bound is not known.
+fn cut(node: NodeView<'_>, dim: &Dim, start: &Dim, end: &Dim, step: i64) -> (Dim, Dim) {
+    // No dim is this long: such a bound means "all of it".
+    const FAR: i64 = i32::MAX as i64;
+    let zero = Dim::Known(0);
+    // Where a bound may lie: from `low` to `high`.
+    let clamp = |bound: &Dim, low: &Dim, high: &Dim| match bound {
+        Dim::Known(v) if *v >= FAR => high.clone(),
+        Dim::Known(v) if *v <= -FAR => low.clone(),
+        bound if dims::at_least(node, bound, 0) => dims::min(node, bound, high),
+        bound if dims::below(node, bound, 0) => dims::max(node, &dim.add(bound), low),
+        _ => Dim::Unknown,
+    };
+    let (start, distance) = if step > 0 {
+        let (start, end) = (clamp(start, &zero, dim), clamp(end, &zero, dim));
+        let distance = end.sub(&start);
+        (start, distance)
+    } else {
+        let last = dim.sub(&Dim::Known(1));
+        let (start, end) = (clamp(start, &zero, &last), clamp(end, &Dim::Known(-1), &last));
+        let distance = start.sub(&end);
+        (start, distance)
+    };
+    let size = dims::max(node, &distance.ceil_div(&Dim::Known(step.abs())), &zero);
+    (start, size)
+}
+
+impl Converter for Slice {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Slice", 13)],
+        dtypes: check::MOVABLE,
+        layers: "ISliceLayer",
+        limits: "axes and steps constant; starts and ends constant, or computed from dims, or bounded",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::RANK_UNKNOWN,
+            Code::NOT_CONSTANT,
+            Code::SHAPE,
+            Code::SHAPE_VALUE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let Some(x) = node.input(0).and_then(|x| x.shape()) else {
+            return Ok(shape::types([shape::typed(dtype, None)]));
+        };
+        let Some(parts) = parts(node, x)? else {
+            return Ok(shape::types([shape::typed(dtype, Some(vec![Dim::Unknown; x.len()]))]));
+        };
+        let mut to = x.to_vec();
+        for part in &parts {
+            to[part.axis] = part.size.clone();
+        }
+        let elements = match (node.input(0).and_then(|x| x.elements()), parts.as_slice()) {
+            (Some(list), []) if x.len() == 1 => Some(list.to_vec()),
+            (Some(list), [part]) if x.len() == 1 => picked(list, part),
+            _ => None,
+        };
+        Ok(vec![Inferred { ty: shape::typed(dtype, Some(to)), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        check::not_empty(&x, "data")?;
+        let parts = parts(node, x.shape).map_err(crate::ctx::window::refused)?.ok_or_else(|| {
+            Refusal::new(Code::NOT_CONSTANT, "axes and steps must be constants").slot("axes")
+        })?;
+        let mut starts = vec![DimPlan::Fixed(0); x.rank()];
+        let mut sizes = extent::own_dims(node, 0);
+        let mut strides = vec![1; x.rank()];
+        let mut all = true;
+        for part in parts {
+            if part.size == Dim::Known(0) {
+                return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+            }
+            if part.step == 1 && part.start == Dim::Known(0) && part.size == x.shape[part.axis] {
+                continue;
+            }
+            all = false;
+            starts[part.axis] = extent::require_dim(node, &part.start, "starts")?;
+            sizes[part.axis] = extent::require_dim(node, &part.size, "ends")?;
+            strides[part.axis] = part.step;
+        }
+        Ok(Plan((!all).then_some((ExtentPlan::Dims(starts), ExtentPlan::Dims(sizes), strides))))
+    }
+
+    fn emit(&self, Plan(part): Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        let Some((start, size, stride)) = part else { return vec![x] };
+        let (start, size) = (cx.extent(&start), cx.extent(&size));
+        let stride = Extent::Static(stride);
+        vec![cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })]
+    }
+}
+
+fn picked(list: &[Dim], part: &Part) -> Option<Vec<Dim>> {
+    let (start, size) = (part.start.known()?, part.size.known()?);
+    let at = |k: i64| usize::try_from(start.checked_add(k.checked_mul(part.step)?)?).ok();
+    (0..size).map(|k| list.get(at(k)?).cloned()).collect()
+}

@@ -1,0 +1,77 @@
+//! Unsqueeze: insert axes of size 1.
+//!
+//! data [d0..dn] T, axes [k] i64 (constant)  ->  expanded [rank n+1+k] T
+//! Opsets: 1, 11 axes as attribute; 13 as input; 21, 23, 24, 25 wider types.     TensorRT: IUnsqueezeLayer.
+//! Limits: axes constant; at most 8 dims result.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, shape},
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::Layer;
+
+/// The converter.
+#[derive(Debug)]
+pub struct Unsqueeze;
+
+/// Places of the new axes in the result, ascending.
+#[derive(Debug)]
+pub struct Plan(Vec<u32>);
+
+impl Converter for Unsqueeze {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Unsqueeze", 25)],
+        dtypes: check::MOVABLE,
+        layers: "IUnsqueezeLayer",
+        limits: "axes constant",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::NOT_CONSTANT,
+            Code::SHAPE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let dims = node.input(0).and_then(|x| x.shape());
+        let axes = node.input(1);
+        let count = axes.and_then(|axes| axes.dim(0)).and_then(Dim::known).filter(|n| (0..64).contains(n));
+        let (Some(dims), Some(axes)) = (dims, axes.and_then(|axes| axes.const_i64s())) else {
+            // The number of axes still tells the rank.
+            let rank = dims.zip(count).map(|(dims, n)| vec![Dim::Unknown; dims.len() + n as usize]);
+            return Ok(shape::types([shape::typed(dtype, rank)]));
+        };
+        let rank = dims.len() + axes.len();
+        let axes = shape::axes(&axes, rank).map_err(|diag| diag.slot("axes"))?;
+        let mut rest = dims.iter();
+        let dim = |axis| if axes.contains(&axis) { Some(Dim::Known(1)) } else { rest.next().cloned() };
+        let to: Vec<Dim> = (0..rank).filter_map(dim).collect();
+        let elements = node.input(0).and_then(|x| x.elements()).filter(|_| rank <= 1).map(<[_]>::to_vec);
+        Ok(vec![Inferred { ty: shape::typed(dtype, Some(to)), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        check::not_empty(&x, "data")?;
+        let axes = check::constant_i64s(node, 1, "axes")?;
+        let rank = x.rank() + axes.len();
+        if rank > 8 {
+            return Err(Refusal::new(Code::RANK, format!("rank {rank}; TensorRT holds at most 8 dims")));
+        }
+        let axes = shape::axes(&axes, rank).map_err(crate::ctx::window::refused)?;
+        Ok(Plan(axes.into_iter().map(|axis| axis as u32).collect()))
+    }
+
+    fn emit(&self, Plan(axes): Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        vec![if axes.is_empty() { x } else { cx.one(Layer::Unsqueeze { x, axes }) }]
+    }
+}
