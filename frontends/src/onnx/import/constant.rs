@@ -45,6 +45,9 @@ impl<'a> Importer<'a> {
             "value_string" => (AttributeType::String, "a string"),
             _ => (AttributeType::Strings, "strings"),
         };
+        if name == "value" && attr.kind() == Some(AttributeType::SparseTensor) {
+            return self.dense(attr.sparse_tensor.as_deref().ok_or("the attribute must be a tensor")?);
+        }
         // An empty list without a type is indistinguishable from nothing.
         if attr.kind().is_some_and(|kind| kind != want) {
             return Err(format!("the attribute must be {name_of}"));

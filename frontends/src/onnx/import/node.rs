@@ -80,19 +80,36 @@ impl<'a> Importer<'a> {
         Ok(inputs)
     }
 
-    /// Version of the operator set that a node's operator is from; reports a missing one, once a domain.
+    /// Version of the operator set that a node's operator is from. A known domain that nobody imports is taken at its newest version, as
+    /// ONNX Runtime does; a missing import of another one is reported, once.
     fn opset(&mut self, op: &OpKey) -> Option<u32> {
-        let opset = self.frames.last().and_then(|frame| frame.opsets.get(&*op.domain).copied());
-        if opset.is_none() && self.unversioned.insert(op.domain.to_string()) {
-            let domain = if op.domain.is_empty() { "ai.onnx" } else { &op.domain };
-            let why = format!("operator {op} is used, but no operator set of domain `{domain}` is imported");
+        if let Some(opset) = self.frames.last().and_then(|frame| frame.opsets.get(&*op.domain).copied()) {
+            return Some(opset);
+        }
+        let newest = match &*op.domain {
+            "" => Some(schema::MAX_OPSET),
+            _ => schema::history(&op.domain, &op.op_type).last().copied(),
+        };
+        if newest.is_none() && self.unversioned.insert(op.domain.to_string()) {
+            let why =
+                format!("operator {op} is used, but no operator set of domain `{}` is imported", op.domain);
             self.report(self.graph_diag(why));
         }
-        opset
+        newest
     }
 
     fn since(&self, op: &OpKey, opset: u32) -> Result<u32, Diag> {
         let history = schema::history(&op.domain, &op.op_type);
+        // ONNX Runtime had it, in this form and domain, before ONNX did.
+        if op.domain.is_empty() && &*op.op_type == "LayerNormalization" {
+            return Ok(history
+                .iter()
+                .rev()
+                .find(|&&version| version <= opset)
+                .or(history.first())
+                .copied()
+                .unwrap_or(opset));
+        }
         match (schema::since_version(&op.domain, &op.op_type, opset), history.first()) {
             (Some(since), _) => Ok(since),
             (None, Some(first)) => Err(Diag::invalid(format!(

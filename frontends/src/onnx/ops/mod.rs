@@ -3,6 +3,30 @@
 //! A family's rules change inputs, attributes and the operator itself; the frame here does what schemas tell:
 //! `consumed_inputs` goes, defaults that changed are written out, attributes that an older version lacks may go when they hold their default.
 
+mod axes;
+mod batch_norm;
+mod broadcast;
+mod cast;
+mod clip;
+mod control;
+mod dft;
+mod dropout;
+mod grid_sample;
+mod group_norm;
+mod pad;
+mod pool;
+mod prelu;
+mod quantize;
+mod reshape;
+mod resize;
+mod rnn;
+mod roi_align;
+mod scatter;
+mod slice;
+mod softmax;
+mod split;
+mod topk;
+
 use crate::onnx::draft::{Draft, Upgrade};
 use std::{collections::HashMap, sync::LazyLock};
 use trtc_ir::{Attr, Diag, Graph, OpKey};
@@ -31,7 +55,31 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit;
 
-static FAMILIES: &[&Family] = &[];
+static FAMILIES: &[&Family] = &[
+    &axes::FAMILY,
+    &batch_norm::FAMILY,
+    &broadcast::FAMILY,
+    &cast::FAMILY,
+    &clip::FAMILY,
+    &control::FAMILY,
+    &dft::FAMILY,
+    &dropout::FAMILY,
+    &grid_sample::FAMILY,
+    &group_norm::FAMILY,
+    &pad::FAMILY,
+    &pool::FAMILY,
+    &prelu::FAMILY,
+    &quantize::FAMILY,
+    &reshape::FAMILY,
+    &resize::FAMILY,
+    &rnn::FAMILY,
+    &roi_align::FAMILY,
+    &scatter::FAMILY,
+    &slice::FAMILY,
+    &softmax::FAMILY,
+    &split::FAMILY,
+    &topk::FAMILY,
+];
 
 static BY_OP: LazyLock<HashMap<&'static str, &'static Family>> =
     LazyLock::new(|| FAMILIES.iter().flat_map(|family| family.ops.iter().map(|op| (*op, *family))).collect());
