@@ -329,7 +329,8 @@ fn gather(
             if axis >= data.dims.len() || batch > axis || batch > indices.dims.len() {
                 return Err("gather axis out of range".into());
             }
-            [&data.dims[..axis], &indices.dims[batch..], &data.dims[axis + 1..]].concat()
+            let lead = broadcast(&[&data.dims[..batch], &indices.dims[..batch]])?;
+            [&lead, &data.dims[batch..axis], &indices.dims[batch..], &data.dims[axis + 1..]].concat()
         }
         GatherMode::Nd => {
             let (&last, lead) = indices.dims.split_last().ok_or("indices of rank 0")?;
