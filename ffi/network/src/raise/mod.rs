@@ -11,7 +11,8 @@
 //!
 //! Known differences: an index outside of a gather's data is an error of ONNX Runtime's (TensorRT reads 0); ties of a TopK
 //! come in order of their index (TensorRT does not say); all boxes take part in a NMS (TensorRT: the 5,000 of the
-//! highest scores); the elements of a loop's output past its last iteration are 0 (TensorRT does not say).
+//! highest scores); a resize by scales maps coordinates by the scale, not by the ratio of the lengths, but for aligned
+//! corners (the header speaks of lengths only, NVIDIA's parser hands ONNX's scales on); the elements of a loop's output past its last iteration are 0 (TensorRT does not say).
 
 mod arith;
 mod control;

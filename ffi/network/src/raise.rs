@@ -1,1 +1,0 @@
-//! TensorRT layers back to ONNX, to run a network without TensorRT.
