@@ -5,7 +5,8 @@
 
 use crate::onnx::draft::Draft;
 use trtc_bundle::DType;
-use trtc_ir::{Graph, ValueId};
+use trtc_ir::{Dim, Graph, TensorType, Type, ValueId};
+use trtc_onnx::schema;
 
 /// Ranks and element types by value.
 #[derive(Debug, Default)]
@@ -60,29 +61,47 @@ impl Facts {
         inputs: &[Option<ValueId>],
         outputs: &[Option<ValueId>],
     ) {
-        if !draft.op.domain.is_empty() {
-            return;
-        }
+        let schema = schema::lookup(&draft.op.domain, &draft.op.op_type, draft.since);
+        let dtypes: Vec<Option<DType>> = inputs.iter().map(|id| id.and_then(|id| self.dtype(id))).collect();
         for (slot, output) in outputs.iter().enumerate() {
-            if let Some(output) = *output {
-                let fact = self.output(graph, draft, inputs, slot);
-                self.learn(output, fact);
+            let Some(output) = *output else { continue };
+            let rank =
+                if draft.op.domain.is_empty() { self.output_rank(graph, draft, inputs, slot) } else { None };
+            let told = schema.and_then(|schema| {
+                let param = schema.output(slot)?;
+                let fixed = DType::from_name(param.type_name);
+                fixed.or_else(|| schema.bound(param.type_name, &dtypes, &[]))
+            });
+            let dtype = dtype_of_attributes(draft, &dtypes).or(told);
+            self.learn(output, Fact { rank, dtype });
+        }
+    }
+
+    /// Writes what is known into the types of a graph's values.
+    pub(crate) fn write_types(&self, graph: &mut Graph) {
+        for (index, fact) in self.0.iter().enumerate() {
+            let id = ValueId(index as u32);
+            if fact.dtype.is_some() && matches!(graph[id].ty, Type::Unknown | Type::Tensor(_)) {
+                let shape = fact.rank.map(|rank| vec![Dim::Unknown; rank]);
+                graph[id].ty.refine(&Type::Tensor(TensorType { dtype: fact.dtype, shape }));
             }
         }
     }
 
-    fn output(&self, graph: &Graph, draft: &Draft, inputs: &[Option<ValueId>], slot: usize) -> Fact {
+    /// Rank of an output of an operator of the default domain.
+    fn output_rank(
+        &self,
+        graph: &Graph,
+        draft: &Draft,
+        inputs: &[Option<ValueId>],
+        slot: usize,
+    ) -> Option<usize> {
         let input = |slot: usize| inputs.get(slot).copied().flatten();
-        let fact = |slot: usize| input(slot).map_or(Fact::default(), |id| self.get(id));
-        let constant = |slot: usize| input(slot).and_then(|id| graph[id].constant.as_ref());
-        let int = |name: &str, default: i64| draft.attrs.int(name).unwrap_or(default);
-        let known = |rank: Option<usize>, dtype: Option<DType>| Fact { rank, dtype };
-        let broadcast = || {
-            let ranks = (0..inputs.len()).map(|slot| fact(slot).rank);
-            ranks.reduce(|a, b| Some(a?.max(b?))).flatten()
-        };
-        // Number of axes that an input lists.
-        let listed = |slot: usize| constant(slot).map(|tensor| tensor.count());
+        let rank = |slot: usize| input(slot).and_then(|id| self.rank(id));
+        // Number of axes or sizes that a constant input lists.
+        let listed =
+            |slot: usize| input(slot).and_then(|id| graph[id].constant.as_ref()).map(|tensor| tensor.count());
+        let keeps = draft.attrs.int("keepdims").unwrap_or(1) != 0;
         match (&*draft.op.op_type, slot) {
             (
                 "Relu"
@@ -158,69 +177,74 @@ impl Facts {
                 | "Shrink"
                 | "ReverseSequence"
                 | "Trilu"
-                | "TopK",
-                0,
+                | "TopK"
+                | "Cast"
+                | "CastLike"
+                | "QuantizeLinear"
+                | "DequantizeLinear"
+                | "IsNaN"
+                | "IsInf",
+                _,
             )
-            | ("Split", _) => fact(0),
-            ("TopK", 1) => known(fact(0).rank, Some(DType::I64)),
-            ("Cast", _) => {
-                let to = draft.attrs.int("to").and_then(|n| i32::try_from(n).ok());
-                known(fact(0).rank, to.and_then(DType::from_onnx))
-            }
-            ("CastLike", _) => known(fact(0).rank, fact(1).dtype),
-            ("QuantizeLinear", _) => known(fact(0).rank, fact(2).dtype),
-            ("DequantizeLinear", _) => known(fact(0).rank, fact(1).dtype),
-            ("Add" | "Sub" | "Mul" | "Div" | "Pow" | "Mod" | "Max" | "Min" | "Mean" | "Sum", _) => {
-                known(broadcast(), fact(0).dtype)
-            }
-            ("And" | "Or" | "Xor" | "Equal" | "Greater" | "Less" | "GreaterOrEqual" | "LessOrEqual", _) => {
-                known(broadcast(), Some(DType::Bool))
-            }
-            ("Where", _) => known(broadcast(), fact(1).dtype),
-            ("Shape" | "NonZero", _) => {
-                known(Some(if &*draft.op.op_type == "Shape" { 1 } else { 2 }), Some(DType::I64))
-            }
-            ("Size", _) => known(Some(0), Some(DType::I64)),
-            ("Flatten" | "Gemm", _) => known(Some(2), fact(0).dtype),
+            | ("Split", _) => rank(0),
+            (
+                "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Mod" | "Max" | "Min" | "Mean" | "Sum" | "And" | "Or"
+                | "Xor" | "Equal" | "Greater" | "Less" | "GreaterOrEqual" | "LessOrEqual" | "Where",
+                _,
+            ) => (0..inputs.len()).map(rank).reduce(|a, b| Some(a?.max(b?))).flatten(),
+            ("Size", _) => Some(0),
+            ("Shape", _) => Some(1),
+            ("Flatten" | "Gemm" | "NonZero", _) => Some(2),
             ("MatMul", _) => {
-                let rank = fact(0).rank.zip(fact(1).rank).filter(|(a, b)| *a >= 2 && *b >= 2);
-                known(rank.map(|(a, b)| a.max(b)), fact(0).dtype)
+                let ranks = rank(0).zip(rank(1)).filter(|(a, b)| *a >= 2 && *b >= 2);
+                ranks.map(|(a, b)| a.max(b))
             }
-            ("Reshape", _) => known(listed(1), fact(0).dtype),
-            ("Expand", _) => {
-                known(fact(0).rank.zip(listed(1)).map(|(rank, shape)| rank.max(shape)), fact(0).dtype)
-            }
-            ("Unsqueeze", _) => {
-                known(fact(0).rank.zip(listed(1)).map(|(rank, axes)| rank + axes), fact(0).dtype)
-            }
-            ("Squeeze", _) => {
-                let rank = fact(0).rank.zip(listed(1)).and_then(|(rank, axes)| rank.checked_sub(axes));
-                known(rank, fact(0).dtype)
-            }
-            ("ArgMax" | "ArgMin", _) => {
-                let gone = usize::from(int("keepdims", 1) == 0);
-                known(fact(0).rank.and_then(|rank| rank.checked_sub(gone)), Some(DType::I64))
-            }
+            ("Reshape", _) => listed(1),
+            ("ConstantOfShape", _) => listed(0),
+            ("Expand", _) => Some(rank(0)?.max(listed(1)?)),
+            ("Unsqueeze", _) => Some(rank(0)? + listed(1)?),
+            ("Squeeze", _) => rank(0)?.checked_sub(listed(1)?),
+            ("ArgMax" | "ArgMin", _) => rank(0)?.checked_sub(usize::from(!keeps)),
             (op, _) if op.starts_with("Reduce") => {
-                let rank = if int("keepdims", 1) != 0 {
-                    fact(0).rank
+                if keeps {
+                    rank(0)
                 } else {
-                    fact(0).rank.zip(listed(1)).and_then(|(rank, axes)| rank.checked_sub(axes))
-                };
-                known(rank, fact(0).dtype)
+                    rank(0)?.checked_sub(listed(1)?)
+                }
             }
-            ("Gather", _) => {
-                let rank = fact(0).rank.zip(fact(1).rank).and_then(|(a, b)| (a + b).checked_sub(1));
-                known(rank, fact(0).dtype)
-            }
-            ("GatherElements", _) => known(fact(1).rank, fact(0).dtype),
-            ("ConstantOfShape", _) => {
-                let value = draft.attrs.tensor("value").map_or(DType::F32, trtc_ir::Tensor::dtype);
-                known(listed(0), Some(value))
-            }
-            ("LSTM" | "GRU" | "RNN", 0) => known(Some(4), fact(0).dtype),
-            ("LSTM" | "GRU" | "RNN", _) => known(Some(3), fact(0).dtype),
-            _ => Fact::default(),
+            ("Gather", _) => (rank(0)? + rank(1)?).checked_sub(1),
+            ("GatherElements", _) => rank(1),
+            ("LSTM" | "GRU" | "RNN", 0) => Some(4),
+            ("LSTM" | "GRU" | "RNN", _) => Some(3),
+            _ => None,
         }
+    }
+}
+
+/// Element type of an output that an attribute decides, for the operators where one does.
+fn dtype_of_attributes(draft: &Draft, inputs: &[Option<DType>]) -> Option<DType> {
+    if !draft.op.domain.is_empty() {
+        return None;
+    }
+    let given = |name: &str| {
+        let number = draft.attrs.int(name).and_then(|number| i32::try_from(number).ok());
+        number.and_then(DType::from_onnx)
+    };
+    match &*draft.op.op_type {
+        "Cast" | "BitCast" => given("to"),
+        "ConstantOfShape" => Some(draft.attrs.tensor("value").map_or(DType::F32, trtc_ir::Tensor::dtype)),
+        "QuantizeLinear" => given("output_dtype")
+            .or(inputs.get(2).copied().flatten())
+            .or((inputs.len() < 3).then_some(DType::U8)),
+        "DequantizeLinear" => given("output_dtype"),
+        "RandomNormal" | "RandomUniform" => given("dtype").or(Some(DType::F32)),
+        "RandomNormalLike" | "RandomUniformLike" | "Bernoulli" | "EyeLike" => {
+            given("dtype").or(inputs.first().copied().flatten())
+        }
+        "Multinomial" => given("dtype").or(Some(DType::I32)),
+        "HannWindow" | "HammingWindow" | "BlackmanWindow" | "MelWeightMatrix" => {
+            given("output_datatype").or(Some(DType::F32))
+        }
+        _ => None,
     }
 }

@@ -62,7 +62,9 @@ impl<'a> Importer<'a> {
             }
         }
         self.frames.pop();
-        self.levels.pop().unwrap_or_default().graph
+        let mut level = self.levels.pop().unwrap_or_default();
+        level.facts.write_types(&mut level.graph);
+        level.graph
     }
 
     /// A diagnostic about the graph under construction.

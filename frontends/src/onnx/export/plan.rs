@@ -1,0 +1,200 @@
+//! Which opsets suit: by what the older forms can say, and by the kernels that ONNX Runtime has.
+
+use super::{ExportError, ExportRequest};
+use crate::onnx::{
+    draft::{Arg, Draft},
+    ops,
+};
+use std::collections::{BTreeMap, HashSet};
+use trtc_bundle::DType;
+use trtc_ir::{Attr, Attrs, Graph, Node, NodeId};
+use trtc_onnx::{
+    kernels::{Support, support},
+    schema::{self, Opsets, choose_opset, opsets_in_force},
+};
+
+/// The versions of operator sets to write.
+pub(super) struct Plan {
+    /// Of ai.onnx.
+    pub(super) opset: u32,
+    /// Of other domains that are used.
+    pub(super) others: BTreeMap<String, u32>,
+}
+
+/// The nodes to export, in topological order.
+pub(super) fn selected(graph: &Graph, nodes: Option<&[NodeId]>) -> Result<Vec<NodeId>, ExportError> {
+    let order = graph.topo_order().map_err(|cycle| ExportError::Cycle {
+        names: cycle.iter().map(|&id| graph[id].name.to_string()).collect(),
+    })?;
+    let Some(nodes) = nodes else { return Ok(order) };
+    let wanted: HashSet<NodeId> = nodes.iter().copied().collect();
+    Ok(order.into_iter().filter(|id| wanted.contains(id)).collect())
+}
+
+pub(super) fn plan(request: &ExportRequest<'_>, order: &[NodeId]) -> Result<Plan, ExportError> {
+    let graph = request.graph;
+    let mut masks = Vec::with_capacity(order.len());
+    let mut others: BTreeMap<String, u32> = BTreeMap::new();
+    for &id in order {
+        let mut mask = Opsets::ALL;
+        let path = graph[id].name.to_string();
+        node_mask(graph, &graph[id], &path, &mut mask, &mut others, request.opsets).map_err(|misfit| {
+            ExportError::NoKernel { node: id, name: misfit.path, op: misfit.op, dtypes: misfit.dtypes }
+        })?;
+        masks.push(mask);
+    }
+    let conflict = |positions: Vec<usize>| {
+        let nodes: Vec<NodeId> = positions.iter().map(|&at| order[at]).collect();
+        let names = nodes.iter().map(|&id| graph[id].name.to_string()).collect();
+        ExportError::Conflict { nodes, names }
+    };
+    let opset = match request.opset {
+        None => choose_opset(&masks).map_err(|found| conflict(found.nodes))?,
+        Some(opset) => {
+            let against: Vec<usize> = (0..masks.len()).filter(|&at| !masks[at].contains(opset)).collect();
+            if !against.is_empty() {
+                return Err(conflict(against));
+            }
+            opset
+        }
+    };
+    Ok(Plan { opset, others })
+}
+
+/// A node that runs at no opset.
+struct Nowhere {
+    path: String,
+    op: String,
+    dtypes: Vec<String>,
+}
+
+/// Narrows `mask` to the opsets at which a node, and all nodes of its subgraphs, can be written and run.
+fn node_mask(
+    graph: &Graph,
+    node: &Node,
+    path: &str,
+    mask: &mut Opsets,
+    others: &mut BTreeMap<String, u32>,
+    imports: &[(String, u32)],
+) -> Result<(), Nowhere> {
+    let nowhere = |path: &str| Nowhere {
+        path: path.to_owned(),
+        op: node.op.to_string(),
+        dtypes: dtypes(graph, node).0.iter().flatten().map(|dtype| dtype.name().to_owned()).collect(),
+    };
+    if node.op.domain.is_empty() {
+        let own = opsets(graph, node);
+        if own.is_empty() {
+            return Err(nowhere(path));
+        }
+        *mask = mask.and(own);
+    } else {
+        // Forms of other domains are never changed: the newest one in use decides, and what imports say of unknown ones.
+        let imported =
+            imports.iter().find(|(domain, _)| **domain == *node.op.domain).map(|(_, version)| *version);
+        let known = !schema::history(&node.op.domain, &node.op.op_type).is_empty();
+        let version = if known { node.since_version } else { imported.unwrap_or(node.since_version) };
+        let slot = others.entry(node.op.domain.to_string()).or_insert(1);
+        *slot = (*slot).max(version);
+    }
+    for (name, body) in node.attrs.graphs() {
+        let Ok(order) = body.topo_order() else { return Err(nowhere(&format!("{path}/{name}"))) };
+        for id in order {
+            let inner = &body[id];
+            node_mask(body, inner, &format!("{path}/{name}/{}", inner.name), mask, others, imports)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opsets at which ONNX Runtime runs a node of the default domain: without casts of ours if there are any, else with them.
+fn opsets(graph: &Graph, node: &Node) -> Opsets {
+    let op_type = &*node.op.op_type;
+    let history = schema::history("", op_type);
+    if history.is_empty() {
+        return Opsets::ALL;
+    }
+    let draft = draft_of(node);
+    let mut native = Opsets::NONE;
+    let mut widened = Opsets::NONE;
+    for &version in history.iter().filter(|&&version| version <= node.since_version) {
+        if ops::downgrade(graph, &draft, version).is_err() {
+            continue;
+        }
+        let range = opsets_in_force("", op_type, version);
+        match run(graph, node, version) {
+            Run::Native => native = native.or(range),
+            Run::Widened => widened = widened.or(range),
+            Run::Nowhere => {}
+        }
+    }
+    if native.is_empty() { widened } else { native }
+}
+
+/// How ONNX Runtime runs a form of a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Run {
+    /// As it is.
+    Native,
+    /// In f32 between casts of ours.
+    Widened,
+    /// Not at all.
+    Nowhere,
+}
+
+/// How ONNX Runtime runs a node in the form since `version`.
+pub(super) fn run(graph: &Graph, node: &Node, version: u32) -> Run {
+    let Some(schema) = schema::lookup(&node.op.domain, &node.op.op_type, version) else { return Run::Native };
+    let (inputs, outputs) = dtypes(graph, node);
+    let types = |name: &str| schema.bound(name, &inputs, &outputs);
+    let try_types = |types: &dyn Fn(&str) -> Option<DType>| {
+        support(&node.op.domain, &node.op.op_type, version, types) != Support::None
+    };
+    let wide = |name: &str| types(name).map(|dtype| if is_narrow(dtype) { DType::F32 } else { dtype });
+    let narrow = inputs.iter().chain(&outputs).flatten().any(|&dtype| is_narrow(dtype));
+    if try_types(&types) {
+        Run::Native
+    } else if narrow && node.op.domain.is_empty() && try_types(&wide) {
+        Run::Widened
+    } else {
+        Run::Nowhere
+    }
+}
+
+/// Floats that few CPU kernels know: they are computed in f32.
+pub(super) fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::Bf16 | DType::F8E4M3 | DType::F8E4M3Uz | DType::F8E5M2 | DType::F8E5M2Uz)
+}
+
+/// Element types of a node's inputs and outputs.
+pub(super) fn dtypes(graph: &Graph, node: &Node) -> (Vec<Option<DType>>, Vec<Option<DType>>) {
+    let dtype = |id: &Option<trtc_ir::ValueId>| id.and_then(|id| graph[id].ty.dtype());
+    (node.inputs().iter().map(dtype).collect(), node.outputs().iter().map(dtype).collect())
+}
+
+/// A node as a draft. Subgraphs are left empty: rules do not look into them.
+pub(super) fn draft_of(node: &Node) -> Draft {
+    let mut attrs = Attrs::new();
+    for (name, attr) in node.attrs.iter() {
+        let light = match attr {
+            Attr::Graph(_) => Attr::Graph(Box::default()),
+            Attr::Graphs(_) => Attr::Graphs(Vec::new()),
+            other => other.clone(),
+        };
+        attrs.set(name, light);
+    }
+    let inputs = node.inputs().iter().map(|input| input.map_or(Arg::None, Arg::Value)).collect();
+    let mut outputs = node.outputs().len();
+    if node.op.domain.is_empty() && &*node.op.op_type == "Split" {
+        // Parts at the end that nobody wants are parts all the same.
+        outputs = outputs.max(attrs.int("num_outputs").and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
+    }
+    Draft {
+        op: node.op.clone(),
+        since: node.since_version,
+        attrs,
+        inputs,
+        outputs,
+        wanted: node.outputs().iter().map(Option::is_some).collect(),
+    }
+}
