@@ -15,12 +15,15 @@
 pub mod attr;
 pub mod diag;
 pub mod dim;
+pub mod eval;
 pub mod graph;
 pub mod infer;
 pub mod oracle;
+pub mod passes;
 pub mod symbols;
 pub mod tensor;
 pub mod types;
+pub mod verify;
 pub mod view;
 
 pub use attr::{Attr, Attrs};
@@ -32,4 +35,5 @@ pub use oracle::Oracle;
 pub use symbols::{SymbolInfo, Symbols};
 pub use tensor::{Tensor, TensorData};
 pub use types::{TensorType, Type};
+pub use verify::verify;
 pub use view::{NodeView, ValueView};

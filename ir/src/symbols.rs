@@ -43,6 +43,22 @@ impl Symbols {
         self.push(name, range, unbacked)
     }
 
+    /// The symbol `name` of a size that only the run decides: the one made before under this name, unless it is among
+    /// `taken`, else a new one. Its range is replaced.
+    pub fn unbacked(&mut self, name: &str, range: Interval, taken: &[Symbol]) -> Symbol {
+        let mut candidate = name.to_owned();
+        let mut k = 1;
+        while let Some(&symbol) = self.by_name.get(&candidate) {
+            if self.infos[symbol.0 as usize].unbacked && !taken.contains(&symbol) {
+                self.infos[symbol.0 as usize].range = range;
+                return symbol;
+            }
+            k += 1;
+            candidate = format!("{name}_{k}");
+        }
+        self.push(candidate, range, true)
+    }
+
     fn push(&mut self, name: String, range: Interval, unbacked: bool) -> Symbol {
         let symbol = Symbol(self.infos.len() as u32);
         self.by_name.insert(name.clone(), symbol);

@@ -1,5 +1,8 @@
 //! The graph: nodes, values, uses, subgraphs. petgraph keeps nodes and edges and is not visible outside.
 
+mod edit;
+mod order;
+
 use crate::{attr::Attrs, dim::Dim, symbols::Symbols, tensor::Tensor, types::Type};
 use petgraph::{
     Direction,
@@ -7,8 +10,6 @@ use petgraph::{
 };
 use smallvec::SmallVec;
 use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
     fmt,
     ops::{Index, IndexMut},
     sync::Arc,
@@ -246,35 +247,6 @@ impl Graph {
         id
     }
 
-    /// Makes a value a constant; type and small elements follow. Its producer, if any, no longer makes it.
-    pub fn set_constant(&mut self, id: ValueId, tensor: Tensor) {
-        self.detach(id);
-        let value = &mut self.values[id.index()];
-        value.ty = Type::tensor(tensor.dtype(), tensor.dims().iter().map(|&d| Dim::Known(d)).collect());
-        value.elements =
-            (tensor.dims().len() <= 1 && tensor.count() <= MAX_ELEMENTS && tensor.dtype().is_int())
-                .then(|| tensor.to_i64s().map(|list| list.into_iter().map(Dim::Known).collect()))
-                .flatten();
-        value.constant = Some(tensor);
-    }
-
-    fn detach(&mut self, id: ValueId) {
-        if let Some((node, slot)) = self.values[id.index()].producer.take() {
-            if let Some(node) = self.inner.node_weight_mut(node.0) {
-                node.outputs[slot as usize] = None;
-            }
-            let stale: Vec<_> = self
-                .inner
-                .edges(node.0)
-                .filter(|e| *e.weight() == id)
-                .map(|e| petgraph::visit::EdgeRef::id(&e))
-                .collect();
-            for edge in stale {
-                self.inner.remove_edge(edge);
-            }
-        }
-    }
-
     /// A value of the outer graph, under a name inside this subgraph. The same outer value gives the same inner one.
     pub fn add_capture(&mut self, outer: ValueId, name: &str, ty: Type) -> ValueId {
         if let Some(capture) = self.captures.iter().find(|c| c.outer == outer) {
@@ -308,105 +280,6 @@ impl Graph {
     /// Graph outputs, in order.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
-    }
-
-    /// Adds a node and becomes the producer of its outputs. Inputs may be made later: order is not insertion.
-    pub fn add_node(&mut self, node: Node) -> NodeId {
-        let outputs = node.outputs.clone();
-        let id = NodeId(self.inner.add_node(node));
-        for (slot, output) in outputs.iter().enumerate() {
-            if let Some(output) = *output {
-                self.values[output.index()].producer = Some((id, slot as u32));
-                for user in self.values[output.index()].users.clone() {
-                    self.inner.add_edge(id.0, user.0, output);
-                }
-            }
-        }
-        self.connect(id);
-        id
-    }
-
-    fn connect(&mut self, id: NodeId) {
-        let uses: Vec<ValueId> = self.inner[id.0].uses().collect();
-        for value in uses {
-            self.values[value.index()].users.push(id);
-            if let Some((producer, _)) = self.values[value.index()].producer {
-                self.inner.add_edge(producer.0, id.0, value);
-            }
-        }
-    }
-
-    fn disconnect(&mut self, id: NodeId) {
-        let uses: Vec<ValueId> = self.inner[id.0].uses().collect();
-        for value in uses {
-            let users = &mut self.values[value.index()].users;
-            if let Some(at) = users.iter().rposition(|&user| user == id) {
-                users.remove(at);
-            }
-        }
-        let mut walker = self.inner.neighbors_directed(id.0, Direction::Incoming).detach();
-        while let Some(edge) = walker.next_edge(&self.inner) {
-            self.inner.remove_edge(edge);
-        }
-    }
-
-    /// Removes a node. Its outputs stay as values without a producer. O(degree).
-    pub fn remove_node(&mut self, id: NodeId) {
-        if !self.inner.contains_node(id.0) {
-            return;
-        }
-        self.disconnect(id);
-        if let Some(node) = self.inner.remove_node(id.0) {
-            for output in node.outputs.into_iter().flatten() {
-                self.values[output.index()].producer = None;
-            }
-        }
-    }
-
-    /// Sets an input of a node (growing the list when the slot is new).
-    pub fn set_input(&mut self, id: NodeId, slot: usize, value: Option<ValueId>) {
-        self.disconnect(id);
-        let inputs = &mut self.inner[id.0].inputs;
-        while inputs.len() <= slot {
-            inputs.push(None);
-        }
-        inputs[slot] = value;
-        while inputs.last() == Some(&None) {
-            inputs.pop();
-        }
-        self.connect(id);
-    }
-
-    /// Makes every use of `old` a use of `new`: inputs, captures, graph outputs.
-    pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
-        let mut users = self.values[old.index()].users.clone();
-        users.sort_unstable();
-        users.dedup();
-        for user in users {
-            self.disconnect(user);
-            let node = &mut self.inner[user.0];
-            for input in node.inputs.iter_mut().filter(|input| **input == Some(old)) {
-                *input = Some(new);
-            }
-            for (_, graph) in node.attrs.graphs_mut() {
-                for capture in graph.captures.iter_mut().filter(|capture| capture.outer == old) {
-                    capture.outer = new;
-                }
-            }
-            node.captured = captured_by(&node.attrs);
-            self.connect(user);
-        }
-        for output in self.outputs.iter_mut().filter(|output| **output == old) {
-            *output = new;
-        }
-    }
-
-    /// Recomputes what a node's subgraphs use after they were changed.
-    pub fn refresh_captures(&mut self, id: NodeId) {
-        self.disconnect(id);
-        let node = &mut self.inner[id.0];
-        node.captured = captured_by(&node.attrs);
-        self.connect(id);
     }
 
     /// Number of nodes, without those of subgraphs.
@@ -448,52 +321,6 @@ impl Graph {
     /// Nodes that use what `id` makes, each once for each edge.
     pub fn successors(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
         self.inner.neighbors_directed(id.0, Direction::Outgoing).map(NodeId)
-    }
-
-    /// Nodes so that every value is made before it is used; among those that are free, insertion order decides.
-    ///
-    /// # Errors
-    /// The nodes of a cycle, when there is one. O((nodes + edges) · log nodes).
-    pub fn topo_order(&self) -> Result<Vec<NodeId>, Vec<NodeId>> {
-        let mut waiting = vec![0u32; self.node_bound()];
-        let mut ready = BinaryHeap::new();
-        for id in self.node_ids() {
-            let n = self.inner.edges_directed(id.0, Direction::Incoming).count() as u32;
-            waiting[id.index()] = n;
-            if n == 0 {
-                ready.push(Reverse(id));
-            }
-        }
-        let mut order = Vec::with_capacity(self.node_count());
-        while let Some(Reverse(id)) = ready.pop() {
-            order.push(id);
-            for next in self.successors(id) {
-                waiting[next.index()] -= 1;
-                if waiting[next.index()] == 0 {
-                    ready.push(Reverse(next));
-                }
-            }
-        }
-        if order.len() == self.node_count() { Ok(order) } else { Err(self.find_cycle(&waiting)) }
-    }
-
-    /// Walks backwards among the nodes that never became free until one repeats.
-    fn find_cycle(&self, waiting: &[u32]) -> Vec<NodeId> {
-        let stuck = |id: &NodeId| waiting[id.index()] > 0;
-        let Some(mut at) = self.node_ids().find(stuck) else { return Vec::new() };
-        let mut path: Vec<NodeId> = Vec::new();
-        let mut place = vec![usize::MAX; self.node_bound()];
-        while place[at.index()] == usize::MAX {
-            place[at.index()] = path.len();
-            path.push(at);
-            match self.predecessors(at).find(stuck) {
-                Some(next) => at = next,
-                None => return path,
-            }
-        }
-        let mut cycle = path.split_off(place[at.index()]);
-        cycle.reverse();
-        cycle
     }
 }
 

@@ -1,0 +1,193 @@
+//! An If whose condition is constant becomes the branch that is taken, spliced into the graph around it.
+//!
+//! Nodes of the branch keep the path that they had (`if_3/then_branch/Add_1` becomes their name), so that a report
+//! speaks of the same node before and after. The other branch's nodes are removed.
+
+use super::{Ledger, each_graph, output_flags};
+use crate::{
+    graph::{Graph, Module, Node, NodeId, OpKey, ValueId},
+    infer::{node_path, taken_branch},
+};
+use std::collections::HashSet;
+
+/// Splices in the branches that are taken. `true` when anything changed.
+pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
+    each_graph(module, &mut |graph, _, path| {
+        let ifs: Vec<NodeId> = graph.node_ids().filter(|&id| taken_branch(graph, id).is_some()).collect();
+        if ifs.is_empty() {
+            return false;
+        }
+        let mut names = Names::of(graph);
+        ifs.into_iter().fold(false, |changed, id| changed | inline(graph, id, path, &mut names, ledger))
+    })
+}
+
+/// Names of values that are taken.
+struct Names(HashSet<std::sync::Arc<str>>);
+
+impl Names {
+    fn of(graph: &Graph) -> Names {
+        Names(graph.value_ids().map(|id| graph[id].name.clone()).collect())
+    }
+
+    /// `name` if it is free, else with the path of the branch before it.
+    fn free(&mut self, name: &str, prefix: &str) -> String {
+        let mut candidate = name.to_owned();
+        let mut k = 1;
+        while !self.0.insert(candidate.as_str().into()) {
+            candidate = if k == 1 { format!("{prefix}/{name}") } else { format!("{prefix}/{name}_{k}") };
+            k += 1;
+        }
+        candidate
+    }
+}
+
+/// What an output of the If becomes.
+enum Becomes {
+    /// Users take this value.
+    Value(ValueId),
+    /// Users take this value, which also takes the output's name.
+    Renamed(ValueId),
+    /// A constant.
+    Constant(crate::Tensor),
+    /// An Identity has to stay, because both names are seen outside.
+    Copy(ValueId),
+}
+
+fn inline(graph: &mut Graph, id: NodeId, path: &str, names: &mut Names, ledger: &mut Ledger) -> bool {
+    let Some(branch) = taken_branch(graph, id) else { return false };
+    let Some(body) = graph[id].attrs.graph(branch) else { return false };
+    if !fits(graph, id, body) {
+        return false;
+    }
+    let body = body.clone();
+    let prefix = format!("{}/{branch}", graph[id].name);
+    let map = splice(graph, &body, &prefix, names);
+    let is_output = output_flags(graph);
+    let outputs: Vec<Option<ValueId>> = graph[id].outputs().to_vec();
+    let mut copy = None;
+    let mut renamed: HashSet<ValueId> = HashSet::new();
+    for (output, inner) in outputs.into_iter().zip(body.outputs()) {
+        let Some(output) = output else { continue };
+        let value = map[inner.index()];
+        match settle(graph, output, value, &is_output, &renamed) {
+            Becomes::Constant(tensor) => graph.set_constant(output, tensor),
+            Becomes::Value(value) => graph.replace_uses(output, value),
+            Becomes::Renamed(value) => {
+                let name = graph[output].name.clone();
+                graph[output].name = std::mem::replace(&mut graph[value].name, name);
+                renamed.insert(value);
+                graph.replace_uses(output, value);
+            }
+            Becomes::Copy(value) => copy = Some((output, value)),
+        }
+    }
+    let label = node_path(path, &graph[id].name);
+    for (name, other) in graph[id].attrs.graphs() {
+        if name != branch {
+            ledger.bury(other, &format!("{label}/{name}"), "the branch is never taken");
+        }
+    }
+    if let Some(node) = graph.node_mut(id) {
+        node.attrs = crate::Attrs::new();
+    }
+    graph.refresh_captures(id);
+    match copy {
+        None => ledger.fold(graph, id, path, &format!("its condition is constant: {branch} is taken")),
+        Some((output, value)) => {
+            let name = graph[id].name.clone();
+            graph.remove_node(id);
+            let op = OpKey::new("", "Identity");
+            graph.add_node(Node::new(&name, op, 1, crate::Attrs::new(), [Some(value)], [Some(output)]));
+        }
+    }
+    true
+}
+
+/// Whether at most one output needs an Identity: the If's own node can become that one.
+fn fits(graph: &Graph, id: NodeId, body: &Graph) -> bool {
+    let is_output = output_flags(graph);
+    let mut seen: HashSet<ValueId> = HashSet::new();
+    let copies = graph[id].outputs().iter().zip(body.outputs()).filter(|(output, inner)| {
+        let Some(output) = output else { return false };
+        if !is_output[output.index()] || body[**inner].constant.is_some() {
+            return false;
+        }
+        let capture = body.captures.iter().find(|capture| capture.inner == **inner);
+        let fixed =
+            capture.is_some_and(|c| is_output[c.outer.index()] || graph[c.outer].producer().is_none());
+        fixed || !seen.insert(**inner)
+    });
+    copies.count() <= 1 && graph[id].outputs().len() <= body.outputs().len()
+}
+
+fn settle(
+    graph: &Graph,
+    output: ValueId,
+    value: ValueId,
+    is_output: &[bool],
+    renamed: &HashSet<ValueId>,
+) -> Becomes {
+    if let Some(tensor) = &graph[value].constant {
+        return Becomes::Constant(tensor.clone());
+    }
+    if !is_output[output.index()] {
+        return Becomes::Value(value);
+    }
+    let taken = is_output.get(value.index()) == Some(&true) || renamed.contains(&value);
+    if taken || graph[value].producer().is_none() { Becomes::Copy(value) } else { Becomes::Renamed(value) }
+}
+
+/// Copies a branch's values and nodes into the graph around it; what each value of the branch is now.
+fn splice(graph: &mut Graph, body: &Graph, prefix: &str, names: &mut Names) -> Vec<ValueId> {
+    let mut captured: Vec<Option<ValueId>> = vec![None; body.value_count()];
+    for capture in &body.captures {
+        captured[capture.inner.index()] = Some(capture.outer);
+    }
+    let mut map: Vec<ValueId> = Vec::with_capacity(body.value_count());
+    for id in body.value_ids() {
+        let value = &body[id];
+        map.push(match captured[id.index()] {
+            Some(outer) => outer,
+            None => {
+                let name = names.free(&value.name, prefix);
+                let new = match &value.constant {
+                    Some(tensor) => graph.add_constant(&name, tensor.clone()),
+                    None => graph.add_value(&name, value.ty.clone()),
+                };
+                if value.constant.is_none() {
+                    graph[new].elements = value.elements.clone();
+                }
+                new
+            }
+        });
+    }
+    let moved = |id: &Option<ValueId>| id.map(|id| map[id.index()]);
+    for id in body.node_ids() {
+        let node = &body[id];
+        let mut attrs = node.attrs.clone();
+        for (_, nested) in attrs.graphs_mut() {
+            let mut by_outer: Vec<(ValueId, ValueId)> = Vec::new();
+            for capture in std::mem::take(&mut nested.captures) {
+                let outer = map[capture.outer.index()];
+                match by_outer.iter().find(|(seen, _)| *seen == outer) {
+                    Some(&(_, inner)) => nested.replace_uses(capture.inner, inner),
+                    None => {
+                        by_outer.push((outer, capture.inner));
+                        nested.captures.push(crate::Capture { outer, inner: capture.inner });
+                    }
+                }
+            }
+        }
+        let name = format!("{prefix}/{}", node.name);
+        graph.add_node(Node::new(
+            &name,
+            node.op.clone(),
+            node.since_version,
+            attrs,
+            node.inputs().iter().map(moved),
+            node.outputs().iter().map(moved),
+        ));
+    }
+    map
+}

@@ -1,0 +1,204 @@
+//! Passes: one a file. Each leaves a module that [`crate::verify()`] accepts.
+//!
+//! | pass | what it does |
+//! |---|---|
+//! | [`fold`] | nodes over constants become constants (the evaluator of [`crate::eval`]) |
+//! | [`shapes`] | values whose elements or shapes are known become constants |
+//! | [`branches`] | an If with a constant condition becomes the branch that is taken |
+//! | [`identity`] | nodes that change nothing go |
+//! | [`empties`] | statically empty values become empty constants |
+//! | [`dce`] | nodes that nobody needs go |
+//!
+//! [`run_all`] runs them to a fixpoint. A [`Ledger`] says what became of every node that is gone.
+
+pub mod branches;
+pub mod dce;
+pub mod empties;
+pub mod fold;
+pub mod identity;
+pub mod shapes;
+
+use crate::{
+    diag::Diag,
+    graph::{Graph, Module, NodeId},
+    infer::{Constraint, Rules, Visitor, infer_with, node_path, put_attrs, take_attrs},
+    symbols::Symbols,
+    verify::debug_verify,
+};
+
+/// A node that is no longer in the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Path through subgraphs (`loop_3/body/Add_7`).
+    pub node: String,
+    /// Operator.
+    pub op: String,
+    /// Why, in a few words.
+    pub reason: String,
+}
+
+/// What became of the nodes that passes took out; each stands once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Nodes whose outputs became constants, in the order in which that happened.
+    pub folded: Vec<Gone>,
+    /// Nodes that changed nothing, or that nobody needs.
+    pub removed: Vec<Gone>,
+}
+
+impl Ledger {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.folded.len() + self.removed.len()
+    }
+
+    /// No entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes a node out of its graph as folded; nodes of its subgraphs count as removed.
+    pub(crate) fn fold(&mut self, graph: &mut Graph, id: NodeId, path: &str, reason: &str) {
+        self.folded.push(gone(graph, id, path, reason));
+        self.take(graph, id, path, "its node became a constant");
+    }
+
+    /// Takes a node out of its graph as removed, with those of its subgraphs.
+    pub(crate) fn remove(&mut self, graph: &mut Graph, id: NodeId, path: &str, reason: &str) {
+        self.removed.push(gone(graph, id, path, reason));
+        self.take(graph, id, path, reason);
+    }
+
+    fn take(&mut self, graph: &mut Graph, id: NodeId, path: &str, reason: &str) {
+        let label = node_path(path, &graph[id].name);
+        for (name, body) in graph[id].attrs.graphs() {
+            self.bury(body, &format!("{label}/{name}"), reason);
+        }
+        graph.remove_node(id);
+    }
+
+    /// Notes every node of a graph that goes as a whole.
+    pub(crate) fn bury(&mut self, graph: &Graph, path: &str, reason: &str) {
+        for id in graph.node_ids() {
+            self.removed.push(gone(graph, id, path, reason));
+            let label = node_path(path, &graph[id].name);
+            for (name, body) in graph[id].attrs.graphs() {
+                self.bury(body, &format!("{label}/{name}"), reason);
+            }
+        }
+    }
+}
+
+fn gone(graph: &Graph, id: NodeId, path: &str, reason: &str) -> Gone {
+    let node = &graph[id];
+    Gone { node: node_path(path, &node.name), op: node.op.to_string(), reason: reason.to_owned() }
+}
+
+/// What [`run_all`] found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What became of the nodes that are gone.
+    pub ledger: Ledger,
+    /// What must hold of the symbols, as the nodes that are left demand.
+    pub constraints: Vec<Constraint>,
+}
+
+/// Most rounds of [`run_all`]. A round folds chains of any length; another is needed only behind a branch that was
+/// resolved or a type that became better.
+const MAX_ROUNDS: usize = 12;
+
+/// Infers and simplifies until nothing changes. Each round is linear in nodes and uses.
+///
+/// # Errors
+/// What inference says against the model.
+pub fn run_all(module: &mut Module, rules: &dyn Rules) -> Result<Report, Vec<Diag>> {
+    let mut ledger = Ledger::default();
+    debug_verify(module, "import");
+    for _ in 0..MAX_ROUNDS {
+        let mut folding = Folding { ledger: &mut ledger };
+        let constraints = infer_with(module, rules, Some(&mut folding))?;
+        debug_verify(module, "inference and folding");
+        let mut changed = false;
+        for (name, pass) in PASSES {
+            changed |= pass(module, &mut ledger);
+            debug_verify(module, name);
+        }
+        if !changed {
+            return Ok(Report { ledger, constraints });
+        }
+    }
+    let constraints = infer_with(module, rules, None)?;
+    Ok(Report { ledger, constraints })
+}
+
+type Pass = fn(&mut Module, &mut Ledger) -> bool;
+
+const PASSES: [(&str, Pass); 4] =
+    [("branches", branches::run), ("identity", identity::run), ("empties", empties::run), ("dce", dce::run)];
+
+/// Folds during inference, so that what is folded is known to the nodes that come after.
+struct Folding<'a> {
+    ledger: &'a mut Ledger,
+}
+
+impl Visitor for Folding<'_> {
+    fn before(&mut self, graph: &mut Graph, symbols: &Symbols, id: NodeId, path: &str) -> bool {
+        fold::node(graph, symbols, id, path, self.ledger)
+    }
+
+    fn after(&mut self, graph: &mut Graph, symbols: &Symbols, id: NodeId, path: &str) {
+        shapes::node(graph, symbols, id, path, self.ledger);
+    }
+}
+
+/// Calls `f` on every graph of the module with its path, subgraphs before the graph around them. `true` when any call
+/// was; then the captures of the nodes around are brought up to date.
+pub(crate) fn each_graph(module: &mut Module, f: &mut dyn FnMut(&mut Graph, &Symbols, &str) -> bool) -> bool {
+    each(&mut module.graph, &module.symbols, "", f)
+}
+
+fn each(
+    graph: &mut Graph,
+    symbols: &Symbols,
+    path: &str,
+    f: &mut dyn FnMut(&mut Graph, &Symbols, &str) -> bool,
+) -> bool {
+    let mut changed = false;
+    let outer: Vec<NodeId> =
+        graph.node_ids().filter(|&id| graph[id].attrs.graphs().next().is_some()).collect();
+    for id in outer {
+        let label = node_path(path, &graph[id].name);
+        let Some(mut attrs) = take_attrs(graph, id) else { continue };
+        let mut inside = false;
+        for (name, body) in attrs.graphs_mut() {
+            inside |= each(body, symbols, &format!("{label}/{name}"), f);
+        }
+        put_attrs(graph, id, attrs);
+        if inside {
+            graph.refresh_captures(id);
+            changed = true;
+        }
+    }
+    f(graph, symbols, path) || changed
+}
+
+/// Whether removing a node changes nothing: it has no output that anybody needs.
+pub(crate) fn is_dead(graph: &Graph, id: NodeId, is_output: &[bool]) -> bool {
+    graph[id]
+        .outputs()
+        .iter()
+        .flatten()
+        .all(|&value| graph[value].users().is_empty() && !is_output[value.index()])
+}
+
+/// For each value whether it is an output of the graph.
+pub(crate) fn output_flags(graph: &Graph) -> Vec<bool> {
+    let mut flags = vec![false; graph.value_count()];
+    for &id in graph.outputs() {
+        flags[id.index()] = true;
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests;
