@@ -1,10 +1,11 @@
 //! Opening and reading a bundle. The file may be hostile: every place is checked before it is used.
 
 use crate::{
-    BundleError, Hash, LOCATION_LEN, Manifest, MappedFile, Section, SectionId, SectionKind, WeightsId,
+    BundleError, Hash, LOCATION_LEN, Manifest, MappedFile, Section, SectionId, SectionKind, WeightsEntry,
+    WeightsId, WeightsRef,
     check::check,
     header::{HEADER_LEN, Header, SIGNED},
-    location::location_of,
+    location::{find_locations, location_of},
     write::MANIFEST_LIMIT,
 };
 use bytes::Bytes;
@@ -89,6 +90,16 @@ impl Bundle {
         Ok(graph)
     }
 
+    /// An ONNX model with every [`crate::LOCATION`] in it replaced by the place of this file, as in [`Bundle::graph`]. For
+    /// models made later whose weights are those of the bundle.
+    pub fn locate(&self, mut model: Vec<u8>) -> Vec<u8> {
+        for at in find_locations(&model) {
+            let at = at as usize;
+            model[at..at + LOCATION_LEN].copy_from_slice(&self.location);
+        }
+        model
+    }
+
     /// A copy of a serialised engine. An engine is code, so it is the copy that is hashed: a later write to the file
     /// cannot reach it.
     ///
@@ -122,9 +133,17 @@ impl Bundle {
     /// # Errors
     /// [`BundleError::Manifest`] when there is no such block.
     pub fn weights(&self, id: WeightsId) -> Result<Bytes, BundleError> {
-        let entry = self.manifest.weights.get(id.index());
-        let entry = entry.ok_or_else(|| BundleError::Manifest(format!("there are no weights {}", id.0)))?;
+        let entry = self.weights_entry(id)?;
         Ok(self.slice(entry.offset, entry.len))
+    }
+
+    /// Where a block of weights lies.
+    ///
+    /// # Errors
+    /// [`BundleError::Manifest`] when there is no such block.
+    pub fn weights_ref(&self, id: WeightsId) -> Result<WeightsRef, BundleError> {
+        let entry = self.weights_entry(id)?;
+        Ok(WeightsRef { id, offset: entry.offset, len: entry.len })
     }
 
     /// Reads the whole file and checks every hash, and that nothing hides between the parts.
@@ -198,6 +217,11 @@ impl Bundle {
     fn section(&self, id: SectionId, kind: SectionKind) -> Result<&Section, BundleError> {
         let section = self.manifest.sections.get(id.index()).filter(|section| section.kind == kind);
         section.ok_or_else(|| BundleError::Manifest(format!("section {} is not a {kind}", id.0)))
+    }
+
+    fn weights_entry(&self, id: WeightsId) -> Result<&WeightsEntry, BundleError> {
+        let entry = self.manifest.weights.get(id.index());
+        entry.ok_or_else(|| BundleError::Manifest(format!("there are no weights {}", id.0)))
     }
 
     /// A range that was checked at opening.
