@@ -172,8 +172,7 @@ impl Program {
             return Err(wrong());
         }
         let Some(first) = tensors.first() else {
-            // No turn was made: there is nothing that could tell its other dims.
-            return Ok(Value::Tensor(Tensor::zeros(self.slots[slot].dtype, &[0])?));
+            return Ok(Value::Tensor(Tensor::zeros(self.slots[slot].dtype, &self.slots[slot].none)?));
         };
         let same = |tensor: &&Tensor| tensor.dtype() == first.dtype() && tensor.dims() == first.dims();
         // Parts of a byte cannot be put one behind the other.

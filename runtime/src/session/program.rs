@@ -6,7 +6,7 @@ use std::{
     ops::Range,
     sync::{Arc, atomic::AtomicU64},
 };
-use trtc_bundle::{Block, DType, SegmentKind, Step, TargetPlan, ValueId, ValueInfo};
+use trtc_bundle::{Block, DType, Dim, SegmentKind, Step, TargetPlan, ValueId, ValueInfo};
 
 pub(super) struct Program {
     pub slots: Vec<Slot>,
@@ -23,6 +23,8 @@ pub(super) struct Slot {
     pub dtype: DType,
     /// Dims of a value that is kept in memory of ours; otherwise empty.
     pub dims: Vec<usize>,
+    /// Dims of a stack of no slices, for a scan output of a loop without a turn: 0, then what is known, 0 for the rest.
+    pub none: Vec<usize>,
     pub place: Place,
 }
 
@@ -133,6 +135,7 @@ impl Program {
                 Place::Output(_) | Place::Arena(_) => info.static_dims().unwrap_or_default(),
                 _ => Vec::new(),
             },
+            none: none(info.dims.as_deref().unwrap_or_default()),
             place,
         };
         Ok(Program {
@@ -143,6 +146,14 @@ impl Program {
             arena_len,
         })
     }
+}
+
+fn none(dims: &[Dim]) -> Vec<usize> {
+    let rest = dims.iter().skip(1).map(|dim| match dim {
+        Dim::Known(dim) => usize::try_from(*dim).unwrap_or(0),
+        _ => 0,
+    });
+    std::iter::once(0).chain(rest).collect()
 }
 
 impl Builder<'_> {

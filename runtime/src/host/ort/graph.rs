@@ -50,6 +50,9 @@ pub(super) struct OrtGraph {
     outputs: Ports,
     /// An output that is no tensor may hold on to the memory of an input, so inputs are copied then.
     copies_inputs: bool,
+    /// Outputs that are inputs handed through. Memory that is given for such a one is left alone by ONNX Runtime, without a
+    /// word, so it is asked for memory of its own and the content is copied.
+    handed_through: Vec<bool>,
 }
 
 /// Inputs or outputs: what they are, and their names as the C API wants them.
@@ -76,7 +79,8 @@ impl OrtGraph {
             api.SessionGetOutputTypeInfo,
         )?;
         let copies_inputs = outputs.info.iter().any(|output| output.kind != ValueKind::Tensor);
-        Ok(OrtGraph { session, inputs, outputs, copies_inputs })
+        let handed_through = outputs.names.iter().map(|name| inputs.names.contains(name)).collect();
+        Ok(OrtGraph { session, inputs, outputs, copies_inputs, handed_through })
     }
 
     fn feed<'a>(&self, input: &Input<'a>) -> Result<Feed<'a>, HostError> {
@@ -163,8 +167,9 @@ impl HostGraph for OrtGraph {
             }
         }
         let mut given: SmallVec<[Option<Raw>; FEW]> = SmallVec::new();
-        for output in outputs.iter_mut() {
+        for (output, &handed_through) in outputs.iter_mut().zip(&self.handed_through) {
             given.push(match output {
+                HostOutput::Into { .. } if handed_through => None,
                 HostOutput::Into { dtype, dims, bytes } => {
                     take(bytes.as_ptr(), bytes.len());
                     // SAFETY: the caller lends the memory to be written, until the run has ended; see `output`.
@@ -205,8 +210,10 @@ impl HostGraph for OrtGraph {
             .collect();
         check(status).map_err(HostError::Run)?;
         for (k, (made, output)) in made.into_iter().zip(outputs).enumerate() {
-            if let HostOutput::New(value) = output {
-                *value = self.output(k, made, &taken)?;
+            match (output, made) {
+                (HostOutput::New(value), made) => *value = self.output(k, made, &taken)?,
+                (HostOutput::Into { bytes, .. }, Some(made)) => made.copy_to(bytes)?,
+                (HostOutput::Into { .. }, None) => {}
             }
         }
         Ok(())

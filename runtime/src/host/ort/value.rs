@@ -176,6 +176,19 @@ impl Raw {
         }
     }
 
+    /// Copies the content of a tensor of fixed width to memory of the same length.
+    pub fn copy_to(&self, bytes: &mut [u8]) -> Result<(), HostError> {
+        let (dtype, dims) = self.tensor_type()?;
+        if crate::tensor::byte_len(dtype, &dims)? != bytes.len() {
+            return Err(run_error(format!("an output of {dtype} has the unexpected dims {dims:?}")));
+        }
+        if !bytes.is_empty() {
+            // SAFETY: as many bytes as type and dims say; nobody else has `bytes`.
+            unsafe { ptr::copy_nonoverlapping(self.data()?, bytes.as_mut_ptr(), bytes.len()) };
+        }
+        Ok(())
+    }
+
     fn data(&self) -> Result<*mut u8, HostError> {
         let mut data = ptr::null_mut();
         // SAFETY: a valid value; an error when it is not a tensor.
