@@ -159,6 +159,10 @@ impl Words {
                 words.lines.push(line);
             }
         }
+        if words.lines.is_empty() {
+            // Then the driver is what it is about.
+            words.lines.extend(raw.first().cloned());
+        }
         words
     }
 
@@ -189,7 +193,44 @@ impl Words {
     }
 }
 
-/// A line without the complaint about a missing driver that a build on a machine without a GPU appends to everything.
+/// On a machine without a GPU each error drags a complaint about the missing driver behind it, as a line of its own or
+/// as a tail, whatever went wrong.
 fn without_driver_tail(line: &str) -> &str {
-    line
+    let Some(at) = line.find("(cudaError 35") else { return line };
+    let head = line.get(..at).unwrap_or_default();
+    if head.starts_with("[checkMacros.cpp::catchCudaError") { "" } else { head.trim_end() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines as TensorRT-RTX 1.7 wrote them.
+    const DRIVER: &str = "[checkMacros.cpp::catchCudaError::250] Error Code 1: Cuda Runtime (In catchCudaError at \
+                          /_src/common/dispatch/checkMacros.cpp:250 (cudaError 35: CUDA driver version is insufficient \
+                          for CUDA runtime version))";
+    const GEMM: &str = "Cannot compile operation 'a b@1' for Turing (SM75): FP32 GEMM is not supported.";
+
+    fn words(raw: &[&str]) -> Words {
+        let network = Network { nodes: vec!["other".into(), "a b".into()], ..Network::default() };
+        let raw: Vec<String> = raw.iter().map(|line| (*line).to_owned()).collect();
+        Words::read(&raw, &network, &[0, 1])
+    }
+
+    #[test]
+    fn words_name_nodes_once_and_leave_the_driver_out() {
+        let words = words(&[GEMM, DRIVER, GEMM, "shape of a b@1:0, other@0 and x@0 @ 7@"]);
+        assert_eq!(words.nodes, ["a b", "other"]);
+        assert_eq!(
+            words.lines,
+            [&GEMM.replace("@1", ""), "shape of a b:0, other and x@0 @ 7@"],
+            "x is no node of layer 0, so its @ stays"
+        );
+    }
+
+    #[test]
+    fn a_driver_that_is_the_only_complaint_is_said() {
+        assert_eq!(words(&[DRIVER]).lines, [DRIVER]);
+        assert!(words(&[]).lines.is_empty());
+    }
 }

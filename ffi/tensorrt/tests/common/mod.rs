@@ -1,8 +1,9 @@
 //! What the tests with the real libraries share.
+#![allow(dead_code, reason = "not every test needs everything")]
 
 use std::path::PathBuf;
-use trtc_bundle::{Product, Target};
-use trtc_network::{Lowered, NetworkBuilder};
+use trtc_bundle::{DType, Product, Target};
+use trtc_network::{InputProfile, Lowered, NetworkBuilder, TensorId};
 use trtc_tensorrt::{BuildError, BuildOptions, Library, Use, locate};
 
 /// The TensorRT-RTX library; `None` (and a line that says so) where `make sdk` has not run.
@@ -17,7 +18,6 @@ pub fn rtx() -> Option<Library> {
 }
 
 /// A file in `.sdk/lib`.
-#[allow(dead_code, reason = "not every test needs it")]
 pub fn sdk_file(name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.sdk/lib").join(name);
     if !path.is_file() {
@@ -48,4 +48,19 @@ pub fn network(name: &str, fill: impl FnOnce(&mut NetworkBuilder)) -> Lowered {
     b.begin_node(name);
     fill(&mut b);
     b.finish().unwrap_or_else(|fault| panic!("{name}: {fault}"))
+}
+
+/// A constant of small positive values.
+pub fn floats(b: &mut NetworkBuilder, dims: &[i64]) -> TensorId {
+    let count: i64 = dims.iter().product();
+    let bytes: Vec<u8> = (0..count).flat_map(|k| (0.25 + (k % 7) as f32 * 0.125).to_le_bytes()).collect();
+    b.constant(DType::F32, dims.to_vec(), bytes.into())
+}
+
+/// The input `x`, whose dims of -1 go from 1 to 4.
+pub fn dynamic(b: &mut NetworkBuilder, dims: &[i64]) -> TensorId {
+    let x = b.add_input("x", DType::F32, dims.to_vec());
+    let at = |n: i64| dims.iter().map(|&d| if d < 0 { n } else { d }).collect::<Vec<_>>();
+    b.add_profile(InputProfile { name: "x".to_owned(), dims: Some([at(1), at(2), at(4)]), values: None });
+    x
 }
