@@ -36,3 +36,36 @@ pub mod enterprise {
     pub use generated::root::nvinfer1::*;
     pub use generated::root::{NV_TENSORRT_MAJOR, NV_TENSORRT_MINOR};
 }
+
+#[cfg(test)]
+mod tests {
+    /// The headers are TensorRT 11.4's, and its oldest library in use is 11.3: a method that the headers append is a call
+    /// past the end of the older library's table. These are the ones they mark as added in 11.3 and 11.4, and
+    /// `addSqueezeV2`, which they do not mark (it stands behind the `addSqueeze` that takes a pointer).
+    #[test]
+    fn the_shim_calls_no_method_newer_than_the_oldest_library() {
+        let sources = [
+            include_str!("../cpp/network.h"),
+            include_str!("../cpp/runtime.h"),
+            include_str!("../cpp/shim.cpp"),
+            include_str!("../cpp/support.h"),
+        ];
+        let newer = [
+            "setDLAWorkspaceAllocationStrategy",
+            "getDLAWorkspaceAllocationStrategy",
+            "releaseRefitResources",
+            "setProfileStream",
+            "getProfileStream",
+            "addSqueezeV2",
+            "addSqueeze(tensor(x), &",
+        ];
+        for name in newer {
+            assert!(sources.iter().all(|source| !source.contains(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_headers_are_those_of_two_products() {
+        assert_eq!((super::rtx::NV_TENSORRT_MAJOR, super::enterprise::NV_TENSORRT_MAJOR), (1, 11));
+    }
+}
