@@ -122,7 +122,8 @@ pub(crate) fn outputs(layer: &Layer, known: &Known<'_>) -> Result<Vec<TensorInfo
         Layer::MatrixMultiply { a, op_a, b, op_b } => matmul(known.get(*a)?, *op_a, known.get(*b)?, *op_b),
         Layer::Nms { to, .. } => Ok(vec![
             TensorInfo { dtype: *to, dims: vec![-1, 3] },
-            TensorInfo { dtype: *to, dims: Vec::new() },
+            // The type of the indices is not that of their number.
+            TensorInfo { dtype: DType::I32, dims: Vec::new() },
         ]),
         Layer::NonZero { x, to } => one(*to, vec![known.get(*x)?.dims.len() as i64, -1]),
         Layer::Normalization { x, .. } => Ok(vec![known.get(*x)?.clone()]),

@@ -244,7 +244,7 @@ pub enum Layer {
     },
     /// `addMatrixMultiply`: equal ranks (but for `Vector`), leading dims broadcast.
     MatrixMultiply { a: TensorId, op_a: MatrixOp, b: TensorId, op_b: MatrixOp },
-    /// `addNMS`: outputs selected indices [n, 3] and their count (rank 0).
+    /// `addNMS`: outputs selected indices [n, 3] of type `to` and their count (rank 0, i32).
     Nms {
         boxes: TensorId,
         scores: TensorId,
