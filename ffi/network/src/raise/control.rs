@@ -17,14 +17,14 @@ impl Raiser<'_> {
         else_branch: &Region,
     ) -> Result<Vec<Value>> {
         let condition = self.get(condition)?;
-        let names = self.names.clone();
+        let mark = self.mark();
         for capture in captures {
             let outer = self.get(capture.outer)?;
             self.bind(capture.inner, outer)?;
         }
         let (then_graph, then_types) = self.branch(then_branch)?;
         let (else_graph, else_types) = self.branch(else_branch)?;
-        self.names = names;
+        self.restore(mark);
         if then_types != else_types {
             return Err(self.malformed(format!("branches of {then_types:?} and {else_types:?}")));
         }
@@ -37,7 +37,7 @@ impl Raiser<'_> {
     }
 
     fn branch(&mut self, region: &Region) -> Result<(GraphProto, Vec<DType>)> {
-        let names = self.names.clone();
+        let mark = self.mark();
         self.open();
         self.layers(&region.layers)?;
         let mut outputs = Vec::new();
@@ -45,7 +45,7 @@ impl Raiser<'_> {
             outputs.push((self.get(id)?, Some(self.dims(id)?)));
         }
         let graph = self.close(Vec::new(), &outputs);
-        self.names = names;
+        self.restore(mark);
         Ok((graph, outputs.iter().map(|(value, _)| value.dtype).collect()))
     }
 
@@ -71,7 +71,6 @@ impl Raiser<'_> {
             None => None,
         };
         let condition = limit(TripLimit::While).next();
-        let outside = self.names.clone();
         let initial = recurrences.iter().map(|r| self.get(r.initial)).collect::<Result<Vec<_>>>()?;
         let first = match condition {
             Some(id) => Some(self.condition(id, recurrences, &initial, body)?),
@@ -80,8 +79,9 @@ impl Raiser<'_> {
 
         let scans: Vec<&LoopOutput> =
             results.iter().filter(|result| result.kind != LoopOutputKind::LastValue).collect();
+        let mark = self.mark();
         let graph = self.body(count.as_ref(), condition, recurrences, iterators, body, &scans)?;
-        self.names = outside;
+        self.restore(mark);
 
         let mut types: Vec<Option<DType>> = initial.iter().map(|value| Some(value.dtype)).collect();
         for scan in &scans {
@@ -128,7 +128,7 @@ impl Raiser<'_> {
         state: &[Value],
         body: &[LayerEntry],
     ) -> Result<Value> {
-        let names = self.names.clone();
+        let mark = self.mark();
         for (recurrence, value) in recurrences.iter().zip(state) {
             self.bind(recurrence.current, value.clone())?;
         }
@@ -144,7 +144,7 @@ impl Raiser<'_> {
             self.layers(std::slice::from_ref(entry))?;
         }
         let value = self.get(id)?;
-        self.names = names;
+        self.restore(mark);
         Ok(value)
     }
 

@@ -18,9 +18,6 @@ pub(super) struct Value {
     pub dtype: DType,
 }
 
-/// What a tensor is called at the moment: loop bodies are emitted under other names too.
-pub(super) type Names = Vec<Option<Value>>;
-
 /// State of one raise.
 pub(super) struct Raiser<'a> {
     pub network: &'a Network,
@@ -30,7 +27,11 @@ pub(super) struct Raiser<'a> {
     prefix: String,
     fresh: usize,
     emitted: usize,
-    pub names: Names,
+    /// What a tensor is called at the moment, by id; the layers of a loop's condition are emitted under several names.
+    names: Vec<Option<Value>>,
+    /// Names that were replaced since the outermost open [`Raiser::mark`].
+    replaced: Vec<(usize, Option<Value>)>,
+    marks: usize,
     /// Nodes of the open graphs, innermost last; the first is the model's own.
     graphs: Vec<Vec<NodeProto>>,
     /// All constants are the outermost graph's: every graph sees them.
@@ -59,6 +60,8 @@ impl<'a> Raiser<'a> {
             fresh: 0,
             emitted: 0,
             names: vec![None; network.tensors.len()],
+            replaced: Vec::new(),
+            marks: 0,
             graphs: vec![Vec::new()],
             initializers: Vec::new(),
             small: HashMap::new(),
@@ -151,11 +154,30 @@ impl<'a> Raiser<'a> {
                 id.0, value.dtype
             )));
         }
-        match self.names.get_mut(id.index()) {
-            Some(name) => *name = Some(value),
-            None => return Err(self.malformed(format!("there is no tensor {}", id.0))),
+        let Some(name) = self.names.get_mut(id.index()) else {
+            return Err(self.malformed(format!("there is no tensor {}", id.0)));
+        };
+        let before = name.replace(value);
+        if self.marks > 0 {
+            self.replaced.push((id.index(), before));
         }
         Ok(())
+    }
+
+    /// From here on names are remembered, to be given back by [`Raiser::restore`]: what a body makes is not seen outside.
+    pub fn mark(&mut self) -> usize {
+        self.marks += 1;
+        self.replaced.len()
+    }
+
+    /// Gives back the names of the matching [`Raiser::mark`].
+    pub fn restore(&mut self, mark: usize) {
+        self.marks -= 1;
+        for (id, before) in self.replaced.drain(mark..).rev() {
+            if let Some(name) = self.names.get_mut(id) {
+                *name = before;
+            }
+        }
     }
 
     /// Says what the outputs of a layer are called.

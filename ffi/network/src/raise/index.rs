@@ -106,7 +106,8 @@ impl Raiser<'_> {
         }
     }
 
-    /// `values[1]` where the position along `axis` is the index, else `values[0]`. No position is negative.
+    /// `values[1]` where the position along `axis` is the index, else `values[0]`. A negative index counts from the back
+    /// (TensorRT's own evaluator of constants says so, its header does not).
     pub fn one_hot(
         &mut self,
         indices: TensorId,
@@ -120,6 +121,10 @@ impl Raiser<'_> {
         }
         let (at, values, depth) = (self.get(indices)?, self.get(values)?, self.get(depth)?);
         let (at, depth) = (self.cast(&at, DType::I64), self.cast(&depth, DType::I64));
+        let zero = self.scalar(DType::I64, 0.0);
+        let below = self.compare("Less", &at, &zero)?;
+        let wrapped = self.binary("Add", &at, &depth)?;
+        let at = self.choose(&below, &wrapped, &at)?;
         let at = self.unsqueeze(&at, &[axis])?;
         let positions = self.range(&depth)?;
         let later: Vec<u32> = (1..=rank - axis).collect();
@@ -271,7 +276,7 @@ impl Raiser<'_> {
         let by_batch = self.ordered(&batch, &count, 0, false, DType::I64)?;
         let selected = self.take(&selected, &by_batch[1], 0)?;
         let count = self.squeeze(&count, &[0])?;
-        Ok(vec![self.cast(&selected, to), self.cast(&count, to)])
+        Ok(vec![self.cast(&selected, to), self.cast(&count, DType::I32)])
     }
 
     /// Column `index` of a matrix, as a matrix of one column.
