@@ -12,7 +12,7 @@ use crate::onnx::{
 };
 use std::collections::{HashMap, HashSet};
 use trtc_bundle::DType;
-use trtc_ir::{Attr, Graph, Node, NodeId, Tensor, ValueId};
+use trtc_ir::{Attr, Graph, Node, NodeId, Symbols, Tensor, ValueId};
 use trtc_onnx::{
     AttributeProto, AttributeType, GraphProto, ModelProto, NodeProto, TensorProto, schema,
     write::{IR_VERSION, attr_i, node as node_proto, opset_import},
@@ -24,7 +24,8 @@ pub(super) fn emit(
     plan: Plan,
 ) -> Result<Exported, ExportError> {
     let ExportRequest { name, graph, symbols, inputs, outputs, weights, .. } = request;
-    let mut emitter = Emitter { opset: plan.opset, names: Names::default(), weights, widened: Vec::new() };
+    let mut emitter =
+        Emitter { opset: plan.opset, names: Names::default(), symbols, weights, widened: Vec::new() };
     let mut body = Body::default();
     // Names of inputs and outputs are the caller's; they are taken before any other.
     let mut input_names = Vec::new();
@@ -91,6 +92,7 @@ pub(super) fn emit(
 struct Emitter<'a> {
     opset: u32,
     names: Names,
+    symbols: &'a Symbols,
     weights: &'a mut dyn FnMut(&Tensor, &str) -> WeightPlacement,
     widened: Vec<String>,
 }
@@ -255,12 +257,12 @@ impl Emitter<'_> {
         let mut proto = attribute(name, attr);
         match node.attrs.get(name) {
             Some(Attr::Graph(subgraph)) => {
-                let written = self.subgraph(graph, subgraph, &format!("{path}/{name}"), body)?;
+                let written = self.subgraph(graph, node, subgraph, &format!("{path}/{name}"), body)?;
                 proto.g = Some(Box::new(written));
             }
             Some(Attr::Graphs(subgraphs)) => {
                 for subgraph in subgraphs {
-                    let written = self.subgraph(graph, subgraph, &format!("{path}/{name}"), body)?;
+                    let written = self.subgraph(graph, node, subgraph, &format!("{path}/{name}"), body)?;
                     proto.graphs.push(written);
                 }
             }
@@ -280,23 +282,53 @@ impl Emitter<'_> {
     fn subgraph(
         &mut self,
         outer: &Graph,
+        owner: &Node,
         graph: &Graph,
         path: &str,
         around: &mut Body,
     ) -> Result<GraphProto, ExportError> {
         let mut body = Body::default();
+        let mut captured = Vec::new();
         for capture in &graph.captures {
             let name = self.used(outer, capture.outer, path, around)?;
-            body.names.set(capture.inner, name);
+            body.names.set(capture.inner, name.clone());
             body.made.insert(capture.inner);
+            captured.push(name);
         }
+        // Operators of other domains (BeamSearch) look at the names and shapes of what goes in and out.
+        let foreign = !owner.op.domain.is_empty();
+        let around_names = foreign.then(|| {
+            let mut names = Names::default();
+            for name in &captured {
+                names.take(name);
+            }
+            std::mem::replace(&mut self.names, names)
+        });
+        let result = self.subgraph_body(owner, graph, path, body);
+        if let Some(names) = around_names {
+            self.names = names;
+        }
+        result
+    }
+
+    fn subgraph_body(
+        &mut self,
+        owner: &Node,
+        graph: &Graph,
+        path: &str,
+        mut body: Body,
+    ) -> Result<GraphProto, ExportError> {
+        let foreign = !owner.op.domain.is_empty();
+        // Elsewhere sizes may change from one iteration to the next, except for Loop's counter and condition.
+        let fixed_inputs = if &*owner.op.op_type == "Loop" { 2 } else { 0 };
+        let symbols = self.symbols;
         let mut fixed: HashSet<ValueId> = body.made.clone();
-        for &id in graph.inputs() {
+        for (slot, &id) in graph.inputs().iter().enumerate() {
             let name = body.names.get(graph, id, &mut self.names);
             body.made.insert(id);
             fixed.insert(id);
-            // Sizes may change from one iteration to the next.
-            body.proto.input.push(value_info(&name, &graph[id].ty, None));
+            let shaped = foreign || slot < fixed_inputs;
+            body.proto.input.push(value_info(&name, &graph[id].ty, shaped.then_some(symbols)));
         }
         let order = graph.topo_order().map_err(|cycle| ExportError::Cycle {
             names: cycle.iter().map(|&id| format!("{path}/{}", graph[id].name)).collect(),
@@ -304,7 +336,10 @@ impl Emitter<'_> {
         for id in order {
             self.node(graph, &graph[id], &format!("{path}/{}", graph[id].name), &mut body)?;
         }
-        for &id in graph.outputs() {
+        // What a Loop collects has one shape in every iteration, and in none.
+        let carried =
+            if &*owner.op.op_type == "Loop" { graph.inputs().len().saturating_sub(1) } else { usize::MAX };
+        for (slot, &id) in graph.outputs().iter().enumerate() {
             let source = self.used(graph, id, path, &mut body)?;
             // An output must be made inside, and once.
             let name = if !fixed.insert(id) || graph[id].constant.is_some() {
@@ -314,7 +349,8 @@ impl Emitter<'_> {
             } else {
                 source
             };
-            body.proto.output.push(value_info(&name, &graph[id].ty, None));
+            let shaped = foreign || slot >= carried;
+            body.proto.output.push(value_info(&name, &graph[id].ty, shaped.then_some(symbols)));
         }
         body.proto.name = Some(if graph.name.is_empty() { "body".to_owned() } else { graph.name.clone() });
         Ok(body.proto)

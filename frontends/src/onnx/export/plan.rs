@@ -48,8 +48,20 @@ pub(super) fn plan(request: &ExportRequest<'_>, order: &[NodeId]) -> Result<Plan
         let names = nodes.iter().map(|&id| graph[id].name.to_string()).collect();
         ExportError::Conflict { nodes, names }
     };
+    // ONNX Runtime 1.32 turns int8 quantisation into uint8 on some machines, and then trips over QuantizeLinear-21.
+    let careful: Vec<Opsets> = order
+        .iter()
+        .zip(&masks)
+        .map(|(&id, &mask)| {
+            let old = mask.and(Opsets::range(1, 20));
+            let quantises = matches!(&*graph[id].op.op_type, "QuantizeLinear" | "DequantizeLinear");
+            if quantises && !old.is_empty() { old } else { mask }
+        })
+        .collect();
     let opset = match request.opset {
-        None => choose_opset(&masks).map_err(|found| conflict(found.nodes))?,
+        None => {
+            choose_opset(&careful).or_else(|_| choose_opset(&masks)).map_err(|found| conflict(found.nodes))?
+        }
         Some(opset) => {
             let against: Vec<usize> = (0..masks.len()).filter(|&at| !masks[at].contains(opset)).collect();
             if !against.is_empty() {
@@ -112,7 +124,8 @@ fn opsets(graph: &Graph, node: &Node) -> Opsets {
     let op_type = &*node.op.op_type;
     let history = schema::history("", op_type);
     if history.is_empty() {
-        return Opsets::ALL;
+        // Experimental operators of old went away with a later opset; ONNX Runtime keeps some for models of their time.
+        return Opsets::range(1, node.since_version);
     }
     let draft = draft_of(node);
     let mut native = Opsets::NONE;
