@@ -71,7 +71,8 @@ impl GraphOptions {
 
 /// A model that is ready to run, any number of times at once.
 pub trait HostGraph: Send + Sync {
-    /// Its inputs in order, without those that have a default.
+    /// Its inputs in order, without those that have a default. Dims are `None` for an unknown rank, and for a scalar where
+    /// the backend cannot tell the two apart (ONNX Runtime's C API before 1.24).
     fn inputs(&self) -> &[ValueInfo];
 
     /// Its outputs in order.

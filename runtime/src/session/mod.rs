@@ -332,7 +332,11 @@ impl Session {
         // What the backend allocated must not outlive the run.
         context.values.fill(Value::Nothing);
         contexts().push(context);
-        result
+        match result {
+            // There is but one: nothing is gained by naming it.
+            Err(RunError::Segment { source, .. }) if self.mode == Mode::WholeModel => Err(source.into()),
+            result => result,
+        }
     }
 
     /// The time of each segment that was run so far, in the plan's order; empty unless [`SessionOptions::timing`] is set.
