@@ -4,6 +4,7 @@ pub mod check;
 pub mod dims;
 pub mod elementwise;
 pub mod extent;
+pub mod floats;
 pub mod indices;
 pub mod reshape;
 pub mod shape;

@@ -1,7 +1,12 @@
 //! Windows of convolutions and poolings: attributes, output dims, paddings.
 
-use trtc_ir::{Code, Diag, Dim, InferCx, NodeView, Refusal, infer::ConstraintKind};
-use trtc_network::layer::Window;
+use crate::{Emit, ctx::check::Operand};
+use trtc_bundle::{DType, Product, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, NodeView, Refusal, Tensor, infer::ConstraintKind};
+use trtc_network::{
+    TensorId,
+    layer::{Layer, Window},
+};
 
 /// How the padding is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,4 +248,76 @@ pub fn over_two_dims(window: Window) -> Window {
 /// A diagnostic of the model as the reason of a refusal.
 pub fn refused(diag: Diag) -> Refusal {
     Refusal { code: diag.code, slot: diag.slot, why: diag.why, help: diag.help }
+}
+
+/// Number of spatial dims of an input [N, C, spatial…]: 1 to 3.
+///
+/// # Errors
+/// `E0302` for any other rank.
+pub fn spatial(x: &Operand<'_>, name: &str) -> Result<usize, Refusal> {
+    match x.rank() {
+        3..=5 => Ok(x.rank() - 2),
+        rank => Err(Refusal::new(
+            Code::RANK,
+            format!("rank {rank}; TensorRT has windows over 1 to 3 spatial dims"),
+        )
+        .slot(name)),
+    }
+}
+
+/// A number of channels must be known at build time.
+///
+/// # Errors
+/// `E0303`.
+pub fn known_channels(dim: &Dim, name: &str) -> Result<(), Refusal> {
+    match dim {
+        Dim::Known(_) => Ok(()),
+        _ => Err(Refusal::new(Code::DIM_UNKNOWN, "the number of channels is not known before the run")
+            .slot(name)
+            .help("give the input's shape with --shape")),
+    }
+}
+
+/// TensorRT-RTX has no f32 convolution over three dims for sm75.
+///
+/// # Errors
+/// `E0501`.
+pub fn not_turing_3d(dtype: DType, spatial: usize, target: &Target) -> Result<(), Refusal> {
+    if dtype == DType::F32 && spatial > 2 && target.product() == Product::Rtx && target.sms().contains(&75) {
+        return Err(Refusal::new(
+            Code::COMPUTE_CAPABILITY,
+            "TensorRT-RTX has no f32 convolution over 3 dims for sm75",
+        )
+        .help("leave out sm75, or compile it as a target of its own"));
+    }
+    Ok(())
+}
+
+/// TensorRT pads, it does not crop.
+///
+/// # Errors
+/// `E0201`.
+pub fn non_negative(before: &[i64], after: &[i64]) -> Result<(), Refusal> {
+    match before.iter().chain(after).find(|&&pad| pad < 0) {
+        Some(pad) => Err(Refusal::new(Code::ATTRIBUTE, format!("a padding of {pad}")).slot("pads")),
+        None => Ok(()),
+    }
+}
+
+/// The constant kernel over [k] as one over [1, k].
+pub fn kernel_over_two_dims(kernel: &Tensor) -> Option<Tensor> {
+    let mut dims = kernel.dims().to_vec();
+    dims.insert(2, 1);
+    kernel.with_dims(dims)
+}
+
+/// Emits the kernel in slot 1 over two dims: the constant, or the input with an axis more.
+pub fn emit_kernel(cx: &mut Emit<'_>, constant: Option<Tensor>) -> TensorId {
+    if let Some(tensor) = constant
+        && let Some(bytes) = tensor.bytes()
+    {
+        return cx.constant(tensor.dtype(), tensor.dims().to_vec(), bytes.clone());
+    }
+    let x = cx.input(1);
+    cx.one(Layer::Unsqueeze { x, axes: vec![2] })
 }

@@ -2,15 +2,24 @@
 
 mod activation;
 mod arithmetic;
+mod batch_normalization;
 mod compare;
 mod concat;
+mod constant_of_shape;
+mod conv;
+mod conv_transpose;
 mod expand;
 mod flatten;
 mod gather;
 mod gather_elements;
 mod gather_nd;
+mod global_pool;
+mod layer_normalization;
 mod logic;
+mod pad;
+mod pool;
 mod pow;
+mod range;
 mod reshape;
 mod scatter_elements;
 mod scatter_nd;
@@ -33,15 +42,24 @@ use crate::converter::Erased;
 pub(crate) static OPS: &[&dyn Erased] = &[
     &activation::Activation,
     &arithmetic::Arithmetic,
+    &batch_normalization::BatchNormalization,
     &compare::Compare,
     &concat::Concat,
+    &constant_of_shape::ConstantOfShape,
+    &conv::Conv,
+    &conv_transpose::ConvTranspose,
     &expand::Expand,
     &flatten::Flatten,
     &gather::Gather,
     &gather_elements::GatherElements,
     &gather_nd::GatherNd,
+    &global_pool::GlobalPool,
+    &layer_normalization::LayerNormalization,
     &logic::Logic,
+    &pad::Pad,
+    &pool::Pool,
     &pow::Pow,
+    &range::Range,
     &reshape::Reshape,
     &scatter_elements::ScatterElements,
     &scatter_nd::ScatterNd,

@@ -1,0 +1,127 @@
+//! BatchNormalization: with the statistics of training.
+//!
+//! X [N, C, d..] T, scale, B [C] T1, input_mean, input_var [C] T2  ->  Y [N, C, d..] T
+//! Opsets: 1, 6, 7, 9, 14 (training_mode), 15 (types).     TensorRT: IElementWiseLayer (product, sum).
+//! Limits: inference only.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, floats, shape},
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::layer::{ElementWiseOp, UnaryOp};
+
+/// The converter.
+#[derive(Debug)]
+pub struct BatchNormalization;
+
+/// Y = X · factor + offset.
+#[derive(Debug)]
+pub enum Plan {
+    /// From constants: factor and offset of each channel.
+    Folded(Vec<f64>, Vec<f64>),
+    /// From tensors of the run, with this ε.
+    Computed(f32),
+}
+
+impl Converter for BatchNormalization {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("BatchNormalization", 15)],
+        dtypes: check::FLOATS,
+        layers: "IElementWiseLayer",
+        limits: "inference only",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::ATTRIBUTE,
+            Code::OUTPUTS,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        if let Some(x) = node.input(0).and_then(|x| x.shape()) {
+            let channels = x.get(1).and_then(Dim::known);
+            for (slot, name) in [(1, "scale"), (2, "B"), (3, "input_mean"), (4, "input_var")] {
+                let n = node.input(slot).and_then(|p| p.dim(0)).and_then(Dim::known);
+                if let (Some(c), Some(n)) = (channels, n)
+                    && c != n
+                {
+                    return Err(Diag::invalid(format!("{n} values for {c} channels")).slot(name));
+                }
+            }
+        }
+        let statistics = |slot| shape::same_as_input(node, slot);
+        Ok(shape::types([shape::same_as_input(node, 0), statistics(3), statistics(4)]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
+        if x.rank() < 2 {
+            return Err(Refusal::new(Code::RANK, "a tensor without channels").slot("X"));
+        }
+        if node.int("training_mode", 0) != 0 {
+            return Err(Refusal::new(Code::ATTRIBUTE, "statistics are not computed in an engine")
+                .slot("training_mode")
+                .help("export the model for inference"));
+        }
+        if node.output_count() > 1 {
+            return Err(Refusal::new(Code::OUTPUTS, "running statistics are an output of training only"));
+        }
+        let mut lists = Vec::new();
+        for (slot, name) in [(1, "scale"), (2, "B"), (3, "input_mean"), (4, "input_var")] {
+            let parameter = check::operand(node, slot, name, check::FLOATS, target)?;
+            lists.push(parameter.view.constant().and_then(|tensor| tensor.to_f64s()));
+        }
+        let epsilon = node.float("epsilon", 1e-5);
+        let [Some(scale), Some(bias), Some(mean), Some(variance)] = &lists[..] else {
+            return Ok(Plan::Computed(epsilon));
+        };
+        let factor: Vec<f64> =
+            scale.iter().zip(variance).map(|(scale, v)| scale / (v + f64::from(epsilon)).sqrt()).collect();
+        let offset =
+            bias.iter().zip(mean).zip(&factor).map(|((bias, mean), factor)| bias - mean * factor).collect();
+        Ok(Plan::Folded(factor, offset))
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        let (dtype, rank) = (cx.dtype(x), cx.rank(x));
+        let along = |channels: i64| {
+            let mut dims = vec![1; rank];
+            dims[1] = channels;
+            dims
+        };
+        let (factor, offset) = match plan {
+            Plan::Folded(factor, offset) => {
+                let dims = along(factor.len() as i64);
+                let factor = floats::constant(cx, dtype, dims.clone(), &factor);
+                (factor, floats::constant(cx, dtype, dims, &offset))
+            }
+            Plan::Computed(epsilon) => {
+                let [scale, bias, mean, variance] = [1, 2, 3, 4].map(|slot| {
+                    let p = cx.input(slot);
+                    cx.cast(p, DType::F32)
+                });
+                let epsilon = cx.scalar(DType::F32, 1, f64::from(epsilon));
+                let variance = cx.elementwise(variance, epsilon, ElementWiseOp::Sum);
+                let deviation = cx.unary(variance, UnaryOp::Sqrt);
+                let factor = cx.elementwise(scale, deviation, ElementWiseOp::Div);
+                let shift = cx.elementwise(mean, factor, ElementWiseOp::Prod);
+                let offset = cx.elementwise(bias, shift, ElementWiseOp::Sub);
+                let mut spread = |p| {
+                    let p = cx.reshape(p, along(-1));
+                    cx.cast(p, dtype)
+                };
+                (spread(factor), spread(offset))
+            }
+        };
+        let y = cx.elementwise(x, factor, ElementWiseOp::Prod);
+        vec![cx.elementwise(y, offset, ElementWiseOp::Sum)]
+    }
+}

@@ -1,0 +1,257 @@
+//! ConvTranspose: transposed convolution over one to three spatial dims.
+//!
+//! X [N, C, d..] T, W [C, M/group, k..] T, B [M] T  ->  Y [N, M, e..] T
+//! Opsets: 1; 11 output_shape and pads clarified; 22 bf16.     TensorRT: IDeconvolutionLayer (one dim: as two).
+//! Limits: channels and kernel known; f32 over 3 dims not on sm75. What reaches past the layer's result is added as zeros.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        check,
+        extent::{self, DimPlan, ExtentPlan},
+        shape, window,
+    },
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, Tensor, infer::ConstraintKind};
+use trtc_network::{
+    Layer,
+    layer::{ElementWiseOp, Extent, SampleMode, Window},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct ConvTranspose;
+
+/// Window over two or three dims.
+#[derive(Debug)]
+pub struct Plan {
+    window: Window,
+    groups: i64,
+    /// One spatial dim: the kernel as a constant over two, when it is constant.
+    flat: Option<Option<Tensor>>,
+    /// Zeros before and after the layer's result, and dims of the whole (spatial dims as in the node).
+    grown: Option<(Vec<i64>, ExtentPlan)>,
+}
+
+/// Output dims, and padding before and after (negative: zeros to add).
+struct Spatial {
+    dims: Vec<Dim>,
+    pads: Option<(Vec<i64>, Vec<i64>)>,
+}
+
+fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
+    node.input(1)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
+}
+
+/// The schema's arithmetic. `None` for pads that depend on a size that only the run knows.
+fn spatial(node: NodeView<'_>, attributes: &window::Attributes, x: &[Dim]) -> Result<Spatial, Diag> {
+    let n = x.len();
+    let extra = node.attrs().ints("output_padding").map_or(vec![0; n], <[i64]>::to_vec);
+    if extra.len() != n || extra.iter().any(|&v| !(0..1 << 30).contains(&v)) {
+        return Err(Diag::invalid("one padding ≥ 0 for each spatial dim").slot("output_padding"));
+    }
+    let wanted = match node.attrs().ints("output_shape") {
+        Some([]) | None => None,
+        // Some exporters name batch and channels too.
+        Some(list) if list.len() == n || list.len() == n + 2 => Some(&list[list.len() - n..]),
+        Some(list) => {
+            return Err(
+                Diag::invalid(format!("{} entries for {n} spatial dims", list.len())).slot("output_shape")
+            );
+        }
+    };
+    let known = Dim::Known;
+    let (mut dims, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    let mut static_pads = true;
+    for axis in 0..n {
+        let stride = attributes.strides[axis];
+        let whole =
+            x[axis].sub(&known(1)).mul(&known(stride)).add(&known(extra[axis] + attributes.reach(axis)));
+        let same = matches!(attributes.auto_pad, window::AutoPad::SameUpper | window::AutoPad::SameLower);
+        let aim = match wanted {
+            Some(list) => Some(known(list[axis])),
+            None if same => Some(x[axis].mul(&known(stride))),
+            None => None,
+        };
+        let (dim, low, high) = match aim {
+            None => {
+                let (low, high) = (attributes.before[axis], attributes.after[axis]);
+                (whole.sub(&known(low)).sub(&known(high)), low, high)
+            }
+            Some(aim) => match whole.sub(&aim) {
+                Dim::Known(total) => {
+                    let total = total.max(0);
+                    let (less, more) = (total / 2, total - total / 2);
+                    let upper = attributes.auto_pad == window::AutoPad::SameUpper;
+                    let (low, high) = if upper { (less, more) } else { (more, less) };
+                    (aim, low, high)
+                }
+                _ => {
+                    static_pads = false;
+                    (aim, 0, 0)
+                }
+            },
+        };
+        // Output padding widens the result at the end: less padding there, below 0 for zeros. The same holds when
+        // more is wanted than the convolution gives.
+        let given = whole.sub(&known(extra[axis] + low + high));
+        match dim.sub(&given) {
+            Dim::Known(more) => after.push(high - more),
+            _ => {
+                static_pads = false;
+                after.push(0);
+            }
+        }
+        before.push(low);
+        dims.push(dim);
+    }
+    Ok(Spatial { dims, pads: static_pads.then_some((before, after)) })
+}
+
+impl Converter for ConvTranspose {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("ConvTranspose", 22)],
+        dtypes: check::FLOATS,
+        layers: "IDeconvolutionLayer, ISliceLayer",
+        limits: "1 to 3 spatial dims; channels and kernel known; output_shape needs known dims",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::ATTRIBUTE,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::DIM_UNKNOWN,
+            Code::SHAPE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let (x, w) = (node.input(0).and_then(|x| x.shape()), node.input(1).and_then(|w| w.shape()));
+        let Some(rank) = x.or(w).map(<[Dim]>::len) else {
+            return Ok(shape::types([shape::typed(dtype, None)]));
+        };
+        if rank < 3 || w.is_some_and(|w| w.len() != rank) {
+            return Err(Diag::invalid(format!("an input of rank {rank} and weights of another, or below 3")));
+        }
+        let mut dims = vec![Dim::Unknown; rank];
+        dims[1] = w.map_or(Dim::Unknown, |w| w[1].mul(&Dim::Known(node.int("group", 1))));
+        if let (Some(x), Some(w)) = (x, w)
+            && let (Dim::Known(a), Dim::Known(b)) = (&x[1], &w[0])
+            && a != b
+        {
+            return Err(Diag::invalid(format!("{a} channels for weights of {b}")).slot("W"));
+        }
+        let known = kernel(node).is_some() || node.attrs().ints("kernel_shape").is_some();
+        if let Some(x) = x {
+            dims[0] = x[0].clone();
+            if known {
+                let attributes = window::Attributes::read(node, rank - 2, kernel(node))?;
+                for (slot, dim) in dims[2..].iter_mut().zip(spatial(node, &attributes, &x[2..])?.dims) {
+                    match &dim {
+                        Dim::Known(size) if *size < 0 => {
+                            return Err(Diag::invalid(format!("a spatial dim of {size} would result")));
+                        }
+                        Dim::Expr(_) => cx.require(ConstraintKind::AtLeast(dim.clone(), 1)),
+                        _ => {}
+                    }
+                    *slot = dim;
+                }
+            }
+        }
+        Ok(shape::types([shape::typed(dtype, Some(dims))]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
+        check::never_empty(&x, "X")?;
+        let w = check::operand(node, 1, "W", &[x.dtype], target)?;
+        check::not_empty(&w, "W")?;
+        if node.input(2).is_some() {
+            check::operand(node, 2, "B", &[x.dtype], target)?;
+        }
+        let n = window::spatial(&x, "X")?;
+        window::known_channels(&x.shape[1], "X")?;
+        window::known_channels(&w.shape[1], "W")?;
+        let kernel = kernel(node).ok_or_else(|| {
+            Refusal::new(Code::DIM_UNKNOWN, "the kernel's size is not known before the run").slot("W")
+        })?;
+        let attributes = window::Attributes::read(node, n, Some(kernel)).map_err(window::refused)?;
+        window::not_turing_3d(x.dtype, n, target)?;
+        let groups = node.int("group", 1);
+        if groups < 1 || x.shape[1].known().is_some_and(|c| c % groups != 0) {
+            return Err(Refusal::new(
+                Code::ATTRIBUTE,
+                format!("{groups} groups do not divide the input channels"),
+            )
+            .slot("group"));
+        }
+        let Spatial { dims, pads } = spatial(node, &attributes, &x.shape[2..]).map_err(window::refused)?;
+        let (before, after) = pads.ok_or_else(|| {
+            Refusal::new(Code::DIM_UNKNOWN, "the padding depends on a size that only the run knows")
+                .slot("output_shape")
+        })?;
+        if dims.contains(&Dim::Known(0)) {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        let mut grown = None;
+        if before.iter().chain(&after).any(|&pad| pad < 0) {
+            let mut starts = vec![0, 0];
+            starts.extend(before.iter().map(|pad| *pad.min(&0)));
+            let mut sizes = vec![extent::own_dim(node, 0, 0)];
+            let channels = w.shape[1].known().and_then(|m| m.checked_mul(groups)).unwrap_or(0);
+            sizes.push(DimPlan::Fixed(channels));
+            for dim in &dims {
+                sizes.push(extent::require_dim(node, dim, "X")?);
+            }
+            grown = Some((starts, ExtentPlan::Dims(sizes)));
+        }
+        let clamp = |pads: Vec<i64>| pads.into_iter().map(|pad| pad.max(0)).collect();
+        let mut window = attributes.window(clamp(before), clamp(after));
+        let mut flat = None;
+        if n == 1 {
+            window = window::over_two_dims(window);
+            flat = Some(w.view.constant().and_then(window::kernel_over_two_dims));
+        }
+        Ok(Plan { window, groups, flat, grown })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let Plan { window, groups, flat, grown } = plan;
+        let mut x = cx.input(0);
+        let one_dim = flat.is_some();
+        let kernel = match flat {
+            Some(constant) => {
+                x = cx.one(Layer::Unsqueeze { x, axes: vec![2] });
+                window::emit_kernel(cx, constant)
+            }
+            None => cx.input(1),
+        };
+        // Zeros that are added at an end get the bias like everything else.
+        let late_bias = if grown.is_some() { cx.optional(2) } else { None };
+        let bias = if grown.is_some() { None } else { cx.optional(2) };
+        let mut y = cx.one(Layer::Deconvolution { x, kernel, bias, window, groups });
+        if one_dim {
+            y = cx.one(Layer::Squeeze { x: y, axes: vec![2] });
+        }
+        if let Some((start, size)) = grown {
+            let rank = cx.rank(y);
+            let dtype = cx.dtype(y);
+            let zero = cx.scalar(dtype, 0, 0.0);
+            let (start, size) = (Extent::Static(start), cx.extent(&size));
+            let stride = Extent::Static(vec![1; rank]);
+            y = cx.one(Layer::Slice { x: y, start, size, stride, mode: SampleMode::Fill, fill: Some(zero) });
+        }
+        if let Some(bias) = late_bias {
+            let mut dims = vec![1; cx.rank(y)];
+            dims[1] = -1;
+            let bias = cx.reshape(bias, dims);
+            y = cx.elementwise(y, bias, ElementWiseOp::Sum);
+        }
+        vec![y]
+    }
+}

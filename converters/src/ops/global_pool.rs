@@ -1,0 +1,109 @@
+//! GlobalAveragePool, GlobalMaxPool, GlobalLpPool: one number for each channel.
+//!
+//! X [N, C, d..] T  ->  Y [N, C, 1..] T
+//! Opsets: 1, 2 (GlobalLpPool: integer p); 22 bf16.     TensorRT: IReduceLayer.
+//! Limits: none. f16 and bf16 are averaged in f32.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, floats, shape},
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{Layer, layer::ReduceOp};
+
+/// The converter of the three.
+#[derive(Debug)]
+pub struct GlobalPool;
+
+/// What is computed over the spatial axes.
+#[derive(Debug)]
+pub struct Plan {
+    kind: Kind,
+    axes: Vec<u32>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Average,
+    Max,
+    /// (Σ |x|ᵖ)^(1/p)
+    Lp(i64),
+}
+
+impl Converter for GlobalPool {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[
+            Key::onnx("GlobalAveragePool", 22),
+            Key::onnx("GlobalMaxPool", 22),
+            Key::onnx("GlobalLpPool", 22),
+        ],
+        dtypes: check::FLOATS,
+        layers: "IReduceLayer",
+        limits: "",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::ATTRIBUTE,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let to = match node.input(0).and_then(|x| x.shape()) {
+            Some(x) if x.len() < 2 => {
+                return Err(Diag::invalid(format!("rank {} has no channels", x.len())).slot("X"));
+            }
+            Some(x) => {
+                let mut to = vec![Dim::Known(1); x.len()];
+                to[..2].clone_from_slice(&x[..2]);
+                Some(to)
+            }
+            None => None,
+        };
+        Ok(shape::types([shape::typed(shape::dtype_of(node, 0), to)]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
+        check::never_empty(&x, "X")?;
+        if x.rank() < 3 {
+            return Err(Refusal::new(Code::RANK, format!("rank {} has no spatial dims", x.rank())).slot("X"));
+        }
+        let kind = match node.op() {
+            "GlobalAveragePool" => Kind::Average,
+            "GlobalMaxPool" => Kind::Max,
+            _ => match node.int("p", 2) {
+                p if p >= 1 => Kind::Lp(p),
+                p => return Err(Refusal::new(Code::ATTRIBUTE, format!("a norm of order {p}")).slot("p")),
+            },
+        };
+        Ok(Plan { kind, axes: (2..x.rank() as u32).collect() })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        let dtype = cx.dtype(x);
+        let axes = plan.axes;
+        let keep_dims = true;
+        let y = match plan.kind {
+            Kind::Max => return vec![cx.one(Layer::Reduce { x, op: ReduceOp::Max, axes, keep_dims })],
+            Kind::Average => {
+                let x = floats::widened(cx, x);
+                cx.one(Layer::Reduce { x, op: ReduceOp::Avg, axes, keep_dims })
+            }
+            Kind::Lp(p) => {
+                let x = floats::widened(cx, x);
+                let powers = floats::absolute_power(cx, x, p);
+                let sum = cx.one(Layer::Reduce { x: powers, op: ReduceOp::Sum, axes, keep_dims });
+                floats::root(cx, sum, p)
+            }
+        };
+        vec![cx.cast(y, dtype)]
+    }
+}

@@ -1,0 +1,108 @@
+//! Range: numbers from start to limit.
+//!
+//! start, limit, delta [] T  ->  output [⌈(limit − start) / delta⌉] T
+//! Opsets: 11; 27 f16 and bf16.     TensorRT: IFillLayer (linspace).
+//! Limits: f32, i32, i64; the count constant, or computed from dims, or bounded.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, dims, extent, shape},
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, graph::MAX_ELEMENTS};
+use trtc_network::{
+    Layer,
+    layer::{Extent, FillOp},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct Range;
+
+const DTYPES: &[DType] = &[DType::F32, DType::I32, DType::I64];
+
+/// How many numbers.
+#[derive(Debug)]
+pub struct Plan(extent::ExtentPlan);
+
+/// Longest result that is counted in f64 without doubt.
+const LONGEST: f64 = 1e12;
+
+fn count(node: NodeView<'_>) -> Result<Dim, Diag> {
+    let real = |slot: usize| node.input(slot)?.constant()?.scalar_f64();
+    let floats = node.input(0).and_then(|x| x.dtype()).is_some_and(|dtype| dtype.is_float());
+    if floats {
+        let (Some(start), Some(limit), Some(delta)) = (real(0), real(1), real(2)) else {
+            return Ok(Dim::Unknown);
+        };
+        if delta == 0.0 {
+            return Err(Diag::invalid("a step of 0").slot("delta"));
+        }
+        let n = ((limit - start) / delta).ceil().max(0.0);
+        return Ok(if n < LONGEST { Dim::Known(n as i64) } else { Dim::Unknown });
+    }
+    let scalar = |slot: usize| dims::scalar(node, slot).cloned().unwrap_or(Dim::Unknown);
+    let (start, limit) = (scalar(0), scalar(1));
+    let n = match scalar(2) {
+        Dim::Known(0) => return Err(Diag::invalid("a step of 0").slot("delta")),
+        Dim::Known(d) if d > 0 => limit.sub(&start).ceil_div(&Dim::Known(d)),
+        Dim::Known(d) if d > i64::MIN => start.sub(&limit).ceil_div(&Dim::Known(-d)),
+        _ => Dim::Unknown,
+    };
+    Ok(dims::max(node, &n, &Dim::Known(0)))
+}
+
+impl Converter for Range {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Range", 27)],
+        dtypes: DTYPES,
+        layers: "IFillLayer",
+        limits: "f32, i32, i64; the count constant, or computed from dims, or bounded",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::RANK_UNKNOWN,
+            Code::SHAPE,
+            Code::SHAPE_VALUE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let n = count(node)?;
+        let elements = match (&n, dims::scalar(node, 0), dims::scalar(node, 2)) {
+            (Dim::Known(n), Some(start), Some(Dim::Known(delta))) if *n <= MAX_ELEMENTS as i64 => {
+                let at = |k: i64| start.add(&Dim::Known(k).mul(&Dim::Known(*delta)));
+                dtype.is_some_and(|dtype| dtype.is_int()).then(|| (0..*n).map(at).collect())
+            }
+            _ => None,
+        };
+        Ok(vec![Inferred { ty: shape::typed(dtype, Some(vec![n])), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        for (slot, name) in ["start", "limit", "delta"].into_iter().enumerate() {
+            check::operand(node, slot, name, DTYPES, target)?;
+        }
+        let n = count(node).map_err(crate::ctx::window::refused)?;
+        if n == Dim::Known(0) {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        let n = extent::require_dim(node, &n, "limit").map_err(|refusal| Refusal {
+            why: "how many numbers result is not a bounded function of input dims".into(),
+            ..refusal
+        })?;
+        Ok(Plan(extent::ExtentPlan::Dims(vec![n])))
+    }
+
+    fn emit(&self, Plan(count): Plan, cx: &mut Emit<'_>) -> Outputs {
+        let (start, delta) = (cx.input(0), cx.input(2));
+        let to = cx.dtype(start);
+        let alpha = if cx.rank(start) == 0 { start } else { cx.reshape(start, Vec::new()) };
+        let beta = cx.reshape(delta, vec![1]);
+        let shape: Extent = cx.extent(&count);
+        vec![cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to })]
+    }
+}
