@@ -10,7 +10,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Dim, Graph, NodeId, NodeView, Symbols, ValueId};
+use trtc_ir::{Dim, Graph, NodeId, NodeView, Symbols, Tensor, ValueId};
 use trtc_network::{
     NetworkBuilder, Region, TensorId,
     layer::{ElementWiseOp, Extent, Layer, SampleMode},
@@ -55,6 +55,11 @@ impl<'a> Emit<'a> {
         Emit { net, scope, node, target }
     }
 
+    /// The node that is emitted.
+    pub fn node(&self) -> NodeView<'a> {
+        self.node
+    }
+
     /// The tensor of an input slot. Constants are put into the network at their first use.
     pub fn input(&mut self, slot: usize) -> TensorId {
         match self.node.node().input(slot) {
@@ -82,8 +87,8 @@ impl<'a> Emit<'a> {
         }
         let graph = self.node.graph();
         let tensor = match graph[value].constant.as_ref() {
-            Some(constant) => match constant.bytes() {
-                Some(bytes) => self.net.constant(constant.dtype(), constant.dims().to_vec(), bytes.clone()),
+            Some(constant) => match constant_tensor(self.net, constant) {
+                Some(tensor) => tensor,
                 None => {
                     self.fault("a constant of strings");
                     TensorId(u32::MAX)
@@ -203,9 +208,9 @@ fn emit_graph(
         if let Some(&tensor) = scope.tensors.get(&output) {
             outputs.push(tensor);
         } else if let Some(constant) = &graph[output].constant
-            && let Some(bytes) = constant.bytes()
+            && let Some(tensor) = constant_tensor(net, constant)
         {
-            outputs.push(net.constant(constant.dtype(), constant.dims().to_vec(), bytes.clone()));
+            outputs.push(tensor);
         } else {
             return Err(LowerError::internal("a subgraph's output is made by nothing"));
         }
@@ -250,13 +255,40 @@ fn check_output(net: &mut NetworkBuilder, graph: &Graph, value: ValueId, tensor:
     let fits = |(&a, &b): (&i64, &i64)| a < 0 || b < 0 || a == b;
     let shape_ok = info.dims.len() == dims.len() && info.dims.iter().zip(dims).all(fits);
     let dtype = graph[value].ty.dtype();
-    if !shape_ok || dtype.is_some_and(|dtype| dtype != info.dtype) {
+    if !shape_ok || dtype.is_some_and(|dtype| carrier(dtype) != info.dtype) {
         let name = &graph[value].name;
         let want = dtype.map_or("?", DType::name);
         net.fault(format!(
             "`{name}` was emitted as {} {:?}, inferred as {want} {dims:?}",
             info.dtype, info.dims
         ));
+    }
+}
+
+/// A constant in its [`carrier`] dtype; `None` for strings.
+fn constant_tensor(net: &mut NetworkBuilder, constant: &Tensor) -> Option<TensorId> {
+    let (bytes, dims) = (constant.bytes()?, constant.dims().to_vec());
+    Some(match constant.dtype() {
+        DType::U8 => {
+            let wide: Vec<u8> = bytes.iter().flat_map(|&v| i32::from(v).to_le_bytes()).collect();
+            net.constant(DType::I32, dims, wide.into())
+        }
+        // TensorRT takes a constant of i8 only in front of a Dequantize layer.
+        DType::I8 => {
+            let wide: Vec<u8> = bytes.iter().flat_map(|&v| i32::from(v as i8).to_le_bytes()).collect();
+            let wide = net.constant(DType::I32, dims, wide.into());
+            net.cast(wide, DType::I8)
+        }
+        dtype => net.constant(dtype, dims, bytes.clone()),
+    })
+}
+
+/// The dtype in which values travel inside a network. TensorRT knows u8 only at a network's own inputs and outputs; in
+/// between the values travel as i32.
+pub const fn carrier(dtype: DType) -> DType {
+    match dtype {
+        DType::U8 => DType::I32,
+        other => other,
     }
 }
 

@@ -1,8 +1,8 @@
 //! A set of nodes as a TensorRT network.
 
-use crate::emit::{Scope, emit_node, known_or_dynamic};
+use crate::emit::{Scope, carrier, emit_node, known_or_dynamic};
 use std::collections::{HashMap, HashSet};
-use trtc_bundle::Target;
+use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Dim, Graph, Interval, NodeId, Refusal, Symbols, ValueId};
 use trtc_network::{
     Fault, InputProfile, Lowered, Network, NetworkBuilder, TensorId,
@@ -86,7 +86,7 @@ pub fn lower(
             ));
         }
         let tensor = net.add_input(&value.name, dtype, shape.iter().map(known_or_dynamic).collect());
-        scope.tensors.insert(input, tensor);
+        scope.tensors.insert(input, convert(&mut net, tensor, carrier(dtype)));
     }
     for &id in segment.nodes {
         emit_node(&mut net, &mut scope, graph, symbols, id, target)?;
@@ -98,6 +98,8 @@ pub fn lower(
         let Some(&tensor) = scope.tensors.get(&output) else {
             return Err(LowerError::internal("an output of the segment is made by none of its nodes"));
         };
+        let dtype = graph[output].ty.dtype().unwrap_or(net.dtype(tensor));
+        let tensor = if carrier(dtype) == dtype { tensor } else { convert(&mut net, tensor, dtype) };
         // A binding has one name: an input, or a tensor that is an output already, goes out through an identity.
         let tensor = if marked.insert(tensor) { tensor } else { net.one(Layer::Identity { x: tensor }) };
         marked.insert(tensor);
@@ -105,14 +107,23 @@ pub fn lower(
     }
     let mut lowered = net.finish()?;
     let shape_inputs = shape_tensor_inputs(&lowered.network);
-    for &input in segment.inputs {
-        let tensor = scope.tensors.get(&input).copied();
-        let is_shape = tensor.is_some_and(|tensor| shape_inputs.contains(&tensor));
+    for (k, &input) in segment.inputs.iter().enumerate() {
+        let own = lowered.network.inputs.get(k);
+        let is_shape = own.is_some_and(|own| shape_inputs.contains(&own.tensor));
         if let Some(profile) = profile(graph, symbols, input, is_shape)? {
             lowered.network.profile.push(profile);
         }
     }
     Ok(lowered)
+}
+
+/// Between a u8 binding and the i32 that carries it: by way of f32, from and to which TensorRT documents casts of u8.
+fn convert(net: &mut NetworkBuilder, tensor: TensorId, to: DType) -> TensorId {
+    if net.dtype(tensor) == to {
+        return tensor;
+    }
+    let float = net.cast(tensor, DType::F32);
+    net.cast(float, to)
 }
 
 /// Ranges of an input: of its dims when one is dynamic, of its values when TensorRT reads it as a shape tensor.

@@ -445,6 +445,7 @@ makers! {
     i8s i8, I8, |v| v.to_le_bytes();
     u8s u8, U8, |v| v.to_le_bytes();
     i16s i16, I16, |v| v.to_le_bytes();
+    f8s u8, F8E4M3, |v| v.to_le_bytes();
     bools bool, Bool, |&v| [u8::from(v)];
 }
 

@@ -7,6 +7,7 @@ pub mod extent;
 pub mod floats;
 pub mod indices;
 pub mod reshape;
+pub mod quantize;
 pub mod shape;
 pub mod small;
 pub mod window;

@@ -3,11 +3,13 @@
 mod activation;
 mod arithmetic;
 mod batch_normalization;
+mod cast;
 mod compare;
 mod concat;
 mod constant_of_shape;
 mod conv;
 mod conv_transpose;
+mod dequantize_linear;
 mod expand;
 mod flatten;
 mod gather;
@@ -19,6 +21,7 @@ mod logic;
 mod pad;
 mod pool;
 mod pow;
+mod quantize_linear;
 mod range;
 mod reshape;
 mod scatter_elements;
@@ -43,11 +46,13 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &activation::Activation,
     &arithmetic::Arithmetic,
     &batch_normalization::BatchNormalization,
+    &cast::Cast,
     &compare::Compare,
     &concat::Concat,
     &constant_of_shape::ConstantOfShape,
     &conv::Conv,
     &conv_transpose::ConvTranspose,
+    &dequantize_linear::DequantizeLinear,
     &expand::Expand,
     &flatten::Flatten,
     &gather::Gather,
@@ -59,6 +64,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &pad::Pad,
     &pool::Pool,
     &pow::Pow,
+    &quantize_linear::QuantizeLinear,
     &range::Range,
     &reshape::Reshape,
     &scatter_elements::ScatterElements,

@@ -1,0 +1,204 @@
+//! Cast, CastLike: conversion of dtypes.
+//!
+//! x [d0..dn] T, (like [..] U)  ->  y [d0..dn] U
+//! Opsets: 6 attribute `to` as number; 9 strings; 13 bf16; 19 f8; 21 4 bits; 28 2 bits.     TensorRT: ICastLayer.
+//! Limits: f32, f16, bf16, i32, i64, i8, u8, bool. Floats become integers towards zero; out of range is undefined in ONNX.
+//! Integers wrap. Bool is ≠ 0.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, elementwise, shape, small},
+    emit::carrier,
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{
+    TensorId,
+    layer::{ElementWiseOp, UnaryOp},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct Cast;
+
+/// From and to, as in the model.
+#[derive(Debug)]
+pub struct Plan {
+    from: DType,
+    to: DType,
+}
+
+const ALLOWED: &[DType] =
+    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8, DType::U8, DType::Bool];
+
+fn to(node: NodeView<'_>) -> Result<Option<DType>, Diag> {
+    if node.op() == "CastLike" {
+        return Ok(shape::dtype_of(node, 1));
+    }
+    let number =
+        node.attrs().int("to").ok_or_else(|| Diag::invalid("the attribute is missing").slot("to"))?;
+    let dtype = i32::try_from(number).ok().and_then(DType::from_onnx);
+    dtype.map(Some).ok_or_else(|| Diag::invalid(format!("no dtype has the number {number}")).slot("to"))
+}
+
+impl Converter for Cast {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Cast", 28), Key::onnx("CastLike", 25)],
+        dtypes: ALLOWED,
+        layers: "ICastLayer",
+        limits: "",
+        refusals: elementwise::REFUSALS,
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let to = to(node)?;
+        let dims = node.input(0).and_then(|x| x.shape()).map(<[Dim]>::to_vec);
+        let elements = match (to, small::elements(node, 0)) {
+            (Some(DType::Bool), Some(list)) => Some(list.iter().map(|dim| truth(node, dim)).collect()),
+            (_, list) => list,
+        };
+        let elements = small::settled(elements, to, node.symbols());
+        Ok(vec![Inferred { ty: shape::typed(to, dims), elements }])
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let from = elementwise::gate(node, 0, "input", ALLOWED, target)?.dtype;
+        let to = to(node).ok().flatten().ok_or_else(|| {
+            Refusal::new(Code::DTYPE_UNKNOWN, "the dtype is not known before the run").slot("to")
+        })?;
+        check::dtype_gate(to, "to", ALLOWED, target)?;
+        Ok(Plan { from, to })
+    }
+
+    fn emit(&self, Plan { from, to }: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        vec![match to {
+            _ if from == to => x,
+            // Not through the layer, whose result for 0.5 or 256 is nowhere documented.
+            DType::Bool => {
+                let x = if from == DType::I8 { cx.cast(x, DType::I32) } else { x };
+                let zero = elementwise::scalar_like(cx, x, 0.0);
+                let same = cx.elementwise(x, zero, ElementWiseOp::Equal);
+                cx.unary(same, UnaryOp::Not)
+            }
+            DType::U8 if !from.is_float() && from != DType::Bool => {
+                let x = if from == DType::I8 { cx.cast(x, DType::I32) } else { x };
+                let low = modulo_256(cx, x);
+                cx.cast(low, carrier(DType::U8))
+            }
+            // −128 … 127: the lowest byte of x + 128, less 128.
+            DType::I8 if matches!(from, DType::I32 | DType::I64 | DType::U8) => {
+                let half = elementwise::scalar_like(cx, x, 128.0);
+                let moved = cx.elementwise(x, half, ElementWiseOp::Sum);
+                let low = modulo_256(cx, moved);
+                let low = cx.elementwise(low, half, ElementWiseOp::Sub);
+                cx.cast(low, DType::I8)
+            }
+            to => cx.cast(x, carrier(to)),
+        }]
+    }
+}
+
+/// The lowest byte, as 0 … 255: x − 256 · floor(x / 256).
+fn modulo_256(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
+    let byte = elementwise::scalar_like(cx, x, 256.0);
+    let whole = cx.elementwise(x, byte, ElementWiseOp::FloorDiv);
+    let high = cx.elementwise(whole, byte, ElementWiseOp::Prod);
+    cx.elementwise(x, high, ElementWiseOp::Sub)
+}
+
+fn truth(node: NodeView<'_>, dim: &Dim) -> Dim {
+    let range = node.symbols().interval(dim);
+    match dim {
+        Dim::Known(0) => Dim::Known(0),
+        Dim::Unknown => Dim::Unknown,
+        _ if !range.contains(0) => Dim::Known(1),
+        _ => Dim::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALLOWED;
+    use crate::testing::*;
+    use trtc_bundle::DType;
+    use trtc_ir::Code;
+
+    /// Values that both dtypes hold after truncation, where ONNX says what happens.
+    fn values(from: DType, to: DType) -> [f64; 6] {
+        match (from.is_float(), to) {
+            (true, DType::U8) => [0.0, 0.5, 1.75, 100.0, 127.0, 3.0],
+            (true, DType::Bool) => [0.0, 0.5, -0.25, 1.0, 256.0, f64::NAN],
+            (true, _) => [0.0, -0.5, 1.75, -2.5, 100.0, -128.0],
+            (false, _) => [0.0, 1.0, 2.0, 100.0, 127.0, 5.0],
+        }
+    }
+
+    #[test]
+    fn every_pair() {
+        for &from in ALLOWED {
+            for &to in ALLOWED {
+                let case = Case::new("Cast", 28)
+                    .input(of_dtype(from, [2, 3], &values(from, to)))
+                    .int("to", to.onnx().into());
+                case.check(Tolerance::Exact);
+            }
+        }
+        let case = Case::new("Cast", 28).input(u8s([2, 2], &[0, 1, 128, 255])).int("to", 1);
+        case.dynamic(0, ["N", "2"]).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn integers_wrap() {
+        let wide = [300.0, -1.0, 256.0, 128.0, -129.0, 32767.0];
+        for from in [DType::I32, DType::I64] {
+            for to in [DType::U8, DType::I8, DType::Bool] {
+                let x = of_dtype(from, [6], &wide);
+                Case::new("Cast", 28).input(x).int("to", to.onnx().into()).check(Tolerance::Exact);
+            }
+        }
+        let x = i64s([2], &[1 << 32, -(1 << 33) + 5]);
+        Case::new("Cast", 28).input(x).int("to", DType::I32.onnx().into()).check(Tolerance::Exact);
+        let x = i8s([3], &[-1, -128, 5]);
+        Case::new("Cast", 28).input(x).int("to", DType::U8.onnx().into()).check(Tolerance::Exact);
+        let x = u8s([3], &[255, 128, 127]);
+        Case::new("Cast", 28).input(x).int("to", DType::I8.onnx().into()).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn like() {
+        let case = Case::new("CastLike", 25).input(i64s([2], &[1, 0])).input(f16s([1], &[0.0]));
+        assert_eq!(case.types(), ["f16[2]"]);
+        case.check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn types() {
+        let of = |to: DType| {
+            let case = Case::new("Cast", 28).input(i64s([3], &[0; 3])).sizes(0, ["N", "-300", "M?"]);
+            case.int("to", to.onnx().into()).types()[0].clone()
+        };
+        assert_eq!(of(DType::I32), "i32[3] = [N, -300, M]");
+        // M has no bound, and 2²⁴ + 1 is no f32.
+        assert_eq!(of(DType::F32), "f32[3] = [N, -300, ?]");
+        assert_eq!(of(DType::Bool), "bool[3] = [1, 1, 1]");
+        assert_eq!(of(DType::U8), "u8[3] = [N, ?, ?]");
+        let case = Case::new("Cast", 28).input(f32s([1], &[0.0]));
+        assert_eq!(case.clone().int("to", 99).invalid(), "no dtype has the number 99");
+        assert_eq!(case.invalid(), "the attribute is missing");
+    }
+
+    #[test]
+    fn refusals() {
+        let to = |dtype: DType| i64::from(dtype.onnx());
+        Case::new("Cast", 28).input(f32s([1], &[1.0])).int("to", to(DType::F16)).gates(f8s([1], &[0]));
+        let f32_to = |dtype| Case::new("Cast", 28).input(f32s([1], &[1.0])).int("to", to(dtype));
+        f32_to(DType::F64).refused(Code::DTYPE_UNREPRESENTABLE);
+        f32_to(DType::F8E4M3).refused(Code::DTYPE_KERNEL);
+        f32_to(DType::Bf16).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        let like = Case::new("CastLike", 25).input(i64s([2], &[1, 0])).input(f16s([1], &[0.0]));
+        like.untyped(1).refused(Code::DTYPE_UNKNOWN);
+    }
+}

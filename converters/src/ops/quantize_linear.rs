@@ -1,0 +1,191 @@
+//! QuantizeLinear: round(x / scale) + zero point, saturated.
+//!
+//! x [d0..dn] T, y_scale [] | [di] | [blocks] U, (y_zero_point, as the scale, V)  ->  y [d0..dn] V
+//! Opsets: 10; 13 axis; 19 f16, bf16; 21 blocks, output_dtype; 23 precision; 28 2 bits.
+//! TensorRT: IQuantizeLayer where y is i8, the zero point 0 and the one scale constant; otherwise computed in f32.
+//! Limits: f32, f16, bf16 to i8 or u8; not empty.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        check, elementwise,
+        quantize::{self, Granularity},
+        shape,
+    },
+    emit::carrier,
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{
+    Layer,
+    layer::{ElementWiseOp, UnaryOp},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct QuantizeLinear;
+
+/// How it is computed.
+#[derive(Debug)]
+pub struct Plan {
+    how: Granularity,
+    rank: usize,
+    to: DType,
+    /// Dtype of the division.
+    precision: DType,
+    layer: bool,
+    zero_point: bool,
+}
+
+fn output_dtype(node: NodeView<'_>) -> Option<DType> {
+    match i32::try_from(node.int("output_dtype", 0)) {
+        Ok(0) | Err(_) => match node.input(2) {
+            Some(zero) => zero.dtype(),
+            None => Some(DType::U8),
+        },
+        Ok(number) => DType::from_onnx(number),
+    }
+}
+
+impl Converter for QuantizeLinear {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("QuantizeLinear", 28)],
+        dtypes: check::FLOATS,
+        layers: "IQuantizeLayer, IElementWiseLayer, IUnaryLayer",
+        limits: "to i8 or u8; scales of blocks constant",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
+            Code::DIM_UNKNOWN,
+            Code::NOT_CONSTANT,
+            Code::ATTRIBUTE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dims = node.input(0).and_then(|x| x.shape()).map(<[Dim]>::to_vec);
+        Ok(shape::types([shape::typed(output_dtype(node), dims)]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let x = elementwise::gate(node, 0, "x", check::FLOATS, target)?;
+        let scale = quantize::scale(node, 1, "y_scale", target)?;
+        let to = output_dtype(node)
+            .ok_or_else(|| Refusal::new(Code::DTYPE_UNKNOWN, "the result's dtype is not known"))?;
+        check::dtype_gate(to, "y", &[DType::I8, DType::U8], target)?;
+        let how = quantize::granularity(node, &x, &scale, "y_scale")?;
+        let zero = quantize::zero_point_is_zero(node, 2);
+        if !zero {
+            elementwise::gate(node, 2, "y_zero_point", &[to], target)?;
+        }
+        let precision = match i32::try_from(node.int("precision", 0)) {
+            Ok(0) => scale.dtype,
+            Ok(number) => {
+                DType::from_onnx(number).filter(|d| check::FLOATS.contains(d)).ok_or_else(|| {
+                    Refusal::new(Code::ATTRIBUTE, "a division in another dtype than f32, f16, bf16")
+                        .slot("precision")
+                })?
+            }
+            Err(_) => scale.dtype,
+        };
+        let layer = to == DType::I8
+            && zero
+            && x.rank() > 0
+            && how == Granularity::Tensor
+            && quantize::is_positive_constant(&scale)
+            && scale.dtype == x.dtype
+            && precision == x.dtype;
+        Ok(Plan { how, rank: x.rank(), to, precision, layer, zero_point: !zero })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let x = cx.input(0);
+        if plan.layer {
+            let scale = cx.input(1);
+            let scale = cx.reshape(scale, Vec::new());
+            return vec![cx.one(Layer::Quantize { x, scale, axis: None, to: plan.to })];
+        }
+        // The quotient of two numbers of 16 bits is rounded right when it is made in f32 and rounded again.
+        let x = cx.cast(x, DType::F32);
+        let scale = quantize::spread(cx, 1, &plan.how, plan.rank);
+        let quotient = cx.elementwise(x, scale, ElementWiseOp::Div);
+        let quotient = cx.cast(quotient, plan.precision);
+        let quotient = cx.cast(quotient, DType::F32);
+        let mut y = cx.unary(quotient, UnaryOp::Round);
+        if plan.zero_point {
+            let zero = quantize::spread(cx, 2, &plan.how, plan.rank);
+            y = cx.elementwise(y, zero, ElementWiseOp::Sum);
+        }
+        let (low, high) = if plan.to == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
+        let low = elementwise::scalar_like(cx, y, low);
+        let y = cx.elementwise(y, low, ElementWiseOp::Max);
+        let high = elementwise::scalar_like(cx, y, high);
+        let y = cx.elementwise(y, high, ElementWiseOp::Min);
+        vec![cx.cast(y, carrier(plan.to))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::*;
+    use trtc_ir::Code;
+
+    /// Ties, both ends, far outside.
+    const X: [f32; 6] = [-1000.0, -0.75, 0.25, 0.75, 1.25, 1000.0];
+
+    fn case() -> Case {
+        Case::new("QuantizeLinear", 28).input(f32s([2, 3], &X))
+    }
+
+    #[test]
+    fn numbers() {
+        let signed = case().constant(f32s([], &[0.5])).constant(i8s([], &[0]));
+        assert_eq!(signed.layers(), ["Shuffle", "Quantize"]);
+        signed.check(Tolerance::Exact);
+        signed.dynamic(0, ["N", "3"]).check(Tolerance::Exact);
+        case().constant(f32s([], &[0.5])).constant(i8s([], &[5])).check(Tolerance::Exact);
+        case().constant(f32s([], &[0.5])).constant(u8s([], &[128])).check(Tolerance::Exact);
+        case().constant(f32s([], &[0.5])).check(Tolerance::Exact);
+        let axis = case().constant(f32s([3], &[0.5, 0.25, 2.0])).constant(u8s([3], &[0, 128, 255]));
+        axis.check(Tolerance::Exact);
+        axis.dynamic(0, ["N", "3"]).check(Tolerance::Exact);
+        case().input(f32s([], &[0.5])).input(u8s([], &[7])).check(Tolerance::Exact);
+        let half = Case::new("QuantizeLinear", 28).input(f16s([2, 3], &X)).constant(f16s([], &[0.3]));
+        half.constant(u8s([], &[128])).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn blocks() {
+        let case = case().constant(f32s([2, 2], &[0.5, 1.0, 2.0, 4.0])).constant(i8s([2, 2], &[0; 4]));
+        case.int("block_size", 2).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(case().constant(f32s([], &[1.0])).types(), ["u8[2 x 3]"]);
+        assert_eq!(case().constant(f32s([], &[1.0])).constant(i8s([], &[0])).types(), ["i8[2 x 3]"]);
+        assert_eq!(case().constant(f32s([], &[1.0])).int("output_dtype", 3).types(), ["i8[2 x 3]"]);
+    }
+
+    #[test]
+    fn refusals() {
+        let scale = || f32s([], &[1.0]);
+        case().constant(scale()).gates(i32s([1], &[1]));
+        case().constant(scale()).constant(i16s([], &[0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        case().constant(scale()).int("output_dtype", 17).refused(Code::DTYPE_KERNEL);
+        case().constant(scale()).input(u8s([], &[0])).untyped(2).refused(Code::DTYPE_UNKNOWN);
+        case().constant(scale()).int("precision", 11).refused(Code::ATTRIBUTE);
+        let blocks = case().input(f32s([2, 2], &[1.0; 4]));
+        blocks.refused(Code::INVALID);
+        blocks.clone().int("block_size", 2).refused(Code::NOT_CONSTANT);
+        blocks.dynamic(0, ["2", "N"]).int("block_size", 2).refused(Code::DIM_UNKNOWN);
+    }
+}
