@@ -106,6 +106,9 @@ fn node_mask(
             imports.iter().find(|(domain, _)| **domain == *node.op.domain).map(|(_, version)| *version);
         let known = !schema::history(&node.op.domain, &node.op.op_type).is_empty();
         let version = if known { node.since_version } else { imported.unwrap_or(node.since_version) };
+        if known && run(graph, node, node.since_version) == Run::Nowhere {
+            return Err(nowhere(path));
+        }
         let slot = others.entry(node.op.domain.to_string()).or_insert(1);
         *slot = (*slot).max(version);
     }
@@ -160,14 +163,33 @@ pub(super) fn run(graph: &Graph, node: &Node, version: u32) -> Run {
     let Some(schema) = schema::lookup(&node.op.domain, &node.op.op_type, version) else { return Run::Native };
     let (inputs, outputs) = dtypes(graph, node);
     let types = |name: &str| schema.bound(name, &inputs, &outputs);
+    // Unknown types count as allowed, and outputs at the end that nobody wants are added when the node is written.
+    let allows = |inputs: &[Option<DType>], outputs: &[Option<DType>]| {
+        let fits = |types: &[Option<DType>], formal: &dyn Fn(usize) -> Option<schema::Param>| {
+            types.iter().enumerate().all(|(at, dtype)| {
+                let (Some(dtype), Some(param)) = (dtype, formal(at)) else { return true };
+                schema.type_set(&param).is_none_or(|set| set.has(*dtype))
+            })
+        };
+        fits(inputs, &|at| schema.input(at).copied()) && fits(outputs, &|at| schema.output(at).copied())
+    };
     let try_types = |types: &dyn Fn(&str) -> Option<DType>| {
         support(&node.op.domain, &node.op.op_type, version, types) != Support::None
     };
     let wide = |name: &str| types(name).map(|dtype| if is_narrow(dtype) { DType::F32 } else { dtype });
     let narrow = inputs.iter().chain(&outputs).flatten().any(|&dtype| is_narrow(dtype));
-    if try_types(&types) {
+    let widen = |list: &[Option<DType>]| -> Vec<Option<DType>> {
+        list.iter()
+            .map(|dtype| dtype.map(|dtype| if is_narrow(dtype) { DType::F32 } else { dtype }))
+            .collect()
+    };
+    if allows(&inputs, &outputs) && try_types(&types) {
         Run::Native
-    } else if narrow && node.op.domain.is_empty() && try_types(&wide) {
+    } else if narrow
+        && node.op.domain.is_empty()
+        && allows(&widen(&inputs), &widen(&outputs))
+        && try_types(&wide)
+    {
         Run::Widened
     } else {
         Run::Nowhere

@@ -13,6 +13,7 @@ mod dft;
 mod dropout;
 mod grid_sample;
 mod group_norm;
+mod modulo;
 mod pad;
 mod pool;
 mod prelu;
@@ -66,6 +67,7 @@ static FAMILIES: &[&Family] = &[
     &dropout::FAMILY,
     &grid_sample::FAMILY,
     &group_norm::FAMILY,
+    &modulo::FAMILY,
     &pad::FAMILY,
     &pool::FAMILY,
     &prelu::FAMILY,

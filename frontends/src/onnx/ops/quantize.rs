@@ -16,11 +16,6 @@ fn upgrade(_: &mut Upgrade<'_>, _: &mut Draft) -> Result<Step, Diag> {
 }
 
 fn downgrade(graph: &Graph, draft: &mut Draft, version: u32) -> Result<(), Misfit> {
-    let dtype_of = |arg: &Arg| match arg {
-        Arg::None => None,
-        Arg::Value(id) => graph[*id].ty.dtype(),
-        Arg::Const(tensor) => Some(tensor.dtype()),
-    };
     let count = |arg: &Arg| match arg {
         Arg::None => None,
         Arg::Value(id) => graph[*id].ty.static_shape().map(|dims| dims.iter().product::<i64>()),
@@ -38,8 +33,8 @@ fn downgrade(graph: &Graph, draft: &mut Draft, version: u32) -> Result<(), Misfi
         let written = written.and_then(DType::from_onnx);
         // What the zero point says, or u8 without one, need not be written.
         let implied = match &*draft.op.op_type {
-            "QuantizeLinear" => dtype_of(draft.input(2)).unwrap_or(DType::U8),
-            _ => dtype_of(draft.input(1)).unwrap_or(DType::F32),
+            "QuantizeLinear" => dtype_of(graph, draft.input(2)).unwrap_or(DType::U8),
+            _ => dtype_of(graph, draft.input(1)).unwrap_or(DType::F32),
         };
         if written.is_some_and(|written| written != implied) {
             return Err(Misfit);
@@ -47,4 +42,13 @@ fn downgrade(graph: &Graph, draft: &mut Draft, version: u32) -> Result<(), Misfi
         draft.attrs.remove("output_dtype");
     }
     Ok(())
+}
+
+/// Element type of an input.
+pub(super) fn dtype_of(graph: &Graph, arg: &Arg) -> Option<DType> {
+    match arg {
+        Arg::None => None,
+        Arg::Value(id) => graph[*id].ty.dtype(),
+        Arg::Const(tensor) => Some(tensor.dtype()),
+    }
 }
