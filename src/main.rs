@@ -1,5 +1,7 @@
 //! The `trtc` command.
 
+mod cli;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -7,7 +9,7 @@ fn main() -> ExitCode {
     if let Some(code) = build_worker() {
         return code;
     }
-    ExitCode::SUCCESS
+    cli::main()
 }
 
 /// The hidden subcommand `build-worker STACK_BYTES`, before anything else looks at the arguments or at stdin.

@@ -7,6 +7,7 @@
 //! * [`ctx`] holds what several operators share: dtype gates, extents, broadcasting.
 //! * [`lower`] makes a network of a set of nodes.
 //! * [`registry`] finds converters, and implements the traits by which inference and the partitioner reach them.
+//! * [`table`] lists what there is, for people.
 
 mod converter;
 pub mod ctx;
@@ -14,6 +15,7 @@ mod emit;
 pub mod lower;
 mod ops;
 pub mod registry;
+pub mod table;
 #[cfg(test)]
 #[allow(dead_code, missing_docs, reason = "a kit for tests")]
 mod testing;

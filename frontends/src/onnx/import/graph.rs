@@ -52,6 +52,14 @@ impl<'a> Importer<'a> {
                 self.make_constant(name, tensor);
             }
         }
+        // One that cannot be read was reported above; the nodes that read it are not to be reported too.
+        let sparse = proto.sparse_initializer.iter().map(|tensor| tensor.name());
+        for name in proto.initializer.iter().map(|tensor| tensor.name()).chain(sparse) {
+            if !name.is_empty() && self.bind_new(name, None) {
+                let id = self.level().add_value(name, Type::Unknown);
+                self.bind(name, Some(id));
+            }
+        }
         let types = self.declared_types(proto.value_info.iter().chain(&proto.output), inner);
         self.body(&proto.node, &types);
         for output in &proto.output {

@@ -1,0 +1,78 @@
+//! `trtc partition`: formats, and snapshots that are checked and blessed.
+
+use crate::support::{Folder, small_model, trtc, trtc_in};
+
+#[test]
+fn every_node_has_a_line_and_a_reason() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(false));
+    let said = trtc(&["partition", &model, "--format", "json"]).code(0);
+    let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    let target = &report["targets"][0];
+    assert_eq!(target["target"], "rtx-1.7:sm86,sm89,sm120");
+    let totals = &target["totals"];
+    let sum: u64 = ["engine_nodes", "host_nodes", "schedule_nodes", "folded", "removed"]
+        .iter()
+        .map(|key| totals[key].as_u64().unwrap())
+        .sum();
+    assert_eq!((totals["nodes"].as_u64(), sum), (Some(2), 2));
+    let last = target["nodes"].as_array().unwrap().iter().find(|row| row["name"] == "last").unwrap();
+    assert_eq!((last["placement"].as_str(), last["code"].as_str()), (Some("host"), Some("E0001")));
+    assert!(last["reason"].as_str().unwrap().contains("Unheard"), "{last}");
+}
+
+#[test]
+fn the_partition_is_the_same_bytes_each_time() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(false));
+    for format in ["text", "json", "dot", "html"] {
+        let run = || trtc(&["partition", &model, "--format", format]).code(0).stdout;
+        let first = run();
+        assert!(first.ends_with('\n') && first == run(), "{format}");
+    }
+}
+
+#[test]
+fn several_targets_have_an_entry_each() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(true));
+    let arguments = ["partition", &model, "--target", "rtx-1.7:sm89", "--target", "host", "--format", "json"];
+    let report: serde_json::Value = serde_json::from_str(&trtc(&arguments).code(0).stdout).unwrap();
+    let targets: Vec<&serde_json::Value> =
+        report["targets"].as_array().unwrap().iter().map(|target| &target["target"]).collect();
+    assert_eq!(targets, ["rtx-1.7:sm89", "host"]);
+    assert_eq!(report["targets"][1]["totals"]["host_nodes"], 2);
+}
+
+#[test]
+fn a_snapshot_is_blessed_and_checked() {
+    let folder = Folder::new();
+    folder.model("m.onnx", &small_model(true));
+    let here = folder.path("");
+    for snapshot in ["snap.txt", "snap.json"] {
+        folder.model("m.onnx", &small_model(true));
+        let missing = trtc_in(&here, &["partition", "m.onnx", "--check", snapshot]).code(2);
+        assert!(
+            missing.stderr.contains(snapshot) && missing.stderr.contains("--bless"),
+            "{}",
+            missing.stderr
+        );
+        let blessed = trtc_in(&here, &["partition", "m.onnx", "--bless", snapshot]).code(0);
+        assert_eq!(blessed.stdout, "");
+        trtc_in(&here, &["partition", "m.onnx", "--check", snapshot]).code(0);
+        // From another folder the model has another path, and is the same.
+        let (model, file) = (folder.path("m.onnx"), folder.path(snapshot));
+        trtc(&["partition", model.to_str().unwrap(), "--check", file.to_str().unwrap()]).code(0);
+        // The last node leaves the GPU.
+        folder.model("m.onnx", &small_model(false));
+        let changed = trtc_in(&here, &["partition", "m.onnx", "--check", snapshot]).code(1);
+        assert!(changed.stdout.contains("Unheard") && changed.stdout.contains("E0001"), "{}", changed.stdout);
+        assert!(
+            changed.stderr.contains("has changed") && changed.stderr.contains("--bless"),
+            "{}",
+            changed.stderr
+        );
+    }
+    let changed = trtc_in(&here, &["partition", "m.onnx", "--check", "snap.json"]).code(1);
+    assert!(changed.stdout.contains("node `last`"), "{}", changed.stdout);
+}
