@@ -21,6 +21,7 @@ mod index;
 mod kernels;
 mod matrix;
 mod quantize;
+mod resize;
 mod shape;
 mod spatial;
 
@@ -187,7 +188,7 @@ impl Raiser<'_> {
             }
             Layer::Quantize { x, scale, axis, to } => self.quantize(*x, *scale, *axis, *to),
             Layer::Reduce { x, op, axes, keep_dims } => self.reduce(*x, *op, axes, *keep_dims),
-            Layer::Resize { .. } => self.resize(&entry.layer),
+            Layer::Resize { .. } => self.resize(entry),
             Layer::ReverseSequence { x, lengths, batch_axis, sequence_axis } => {
                 self.reverse_sequence(*x, *lengths, *batch_axis, *sequence_axis)
             }

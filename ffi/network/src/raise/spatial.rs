@@ -1,10 +1,9 @@
-//! Layers over spatial dims: convolutions, poolings, resizes, grid samples, LRN.
+//! Layers over spatial dims: convolutions, poolings, grid samples, LRN.
 
 use super::Result;
 use super::emit::{Raiser, Value};
 use crate::layer::*;
 use crate::network::TensorId;
-use trtc_bundle::DType;
 use trtc_onnx::write::{attr_f, attr_i, attr_ints, attr_s};
 
 impl Raiser<'_> {
@@ -106,82 +105,6 @@ impl Raiser<'_> {
         }
         let shape = self.sizes(&x, dims, 0..dims.len())?;
         self.reshape_to(&y, &shape, true)
-    }
-
-    /// A [`Layer::Resize`].
-    pub fn resize(&mut self, layer: &Layer) -> Result<Value> {
-        let Layer::Resize {
-            x,
-            to,
-            interpolation,
-            coordinates,
-            selector,
-            round,
-            cubic_coeff,
-            exclude_outside,
-        } = layer
-        else {
-            return Err(self.malformed("not a resize"));
-        };
-        let dims = self.dims(*x)?;
-        let x = self.get(*x)?;
-        // ONNX Runtime's cubic kernel knows ranks 2 and 4.
-        let padded = *interpolation == Interpolation::Cubic && matches!(dims.len(), 1 | 3);
-        let (mut scales, mut sizes) = (None, None);
-        match to {
-            ResizeTo::Sizes(extent) => sizes = Some(self.extent(extent)?),
-            // These coordinates come from the lengths; with scales, ONNX takes a length that is not whole.
-            ResizeTo::Scales(list) if *coordinates == Coordinates::AlignCorners => {
-                let lengths = self.sizes(&x, dims, 0..dims.len())?;
-                let lengths = self.cast(&lengths, DType::F32);
-                let factors = self.f32s(list);
-                let lengths = self.binary("Mul", &lengths, &factors)?;
-                let lengths = self.apply("Floor", &lengths)?;
-                sizes = Some(self.cast(&lengths, DType::I64));
-            }
-            ResizeTo::Scales(list) if padded => scales = Some(self.f32s(&[&[1.0], list.as_slice()].concat())),
-            ResizeTo::Scales(list) => scales = Some(self.f32s(list)),
-        }
-        let x = if padded { self.unsqueeze(&x, &[0])? } else { x };
-        if let (true, Some(rest)) = (padded, &sizes) {
-            let one = self.i64s(&[1]);
-            sizes = Some(self.join(&[one, rest.clone()])?);
-        }
-        let mode = match interpolation {
-            Interpolation::Nearest => "nearest",
-            Interpolation::Linear => "linear",
-            Interpolation::Cubic => "cubic",
-        };
-        // The selector decides for a result of one pixel; there, the other two formulas select the upper one too.
-        let coordinates = match (coordinates, selector) {
-            (Coordinates::AlignCorners, _) => "align_corners",
-            (Coordinates::Asymmetric, _) => "asymmetric",
-            (Coordinates::HalfPixel, ResizeSelector::Formula) => "half_pixel",
-            (Coordinates::HalfPixel, ResizeSelector::Upper) => "pytorch_half_pixel",
-        };
-        let nearest = match round {
-            ResizeRound::HalfUp => "round_prefer_ceil",
-            ResizeRound::HalfDown => "round_prefer_floor",
-            ResizeRound::Floor => "floor",
-            ResizeRound::Ceil => "ceil",
-        };
-        let mut call = self.call("Resize").data(&x).absent();
-        call = match (&scales, &sizes) {
-            (Some(scales), _) => call.plain(scales),
-            (None, Some(sizes)) => call.absent().plain(sizes),
-            (None, None) => call,
-        };
-        call = call
-            .attr(attr_s("mode", mode))
-            .attr(attr_s("coordinate_transformation_mode", coordinates))
-            .attr(attr_s("nearest_mode", nearest));
-        if *interpolation == Interpolation::Cubic {
-            call = call
-                .attr(attr_f("cubic_coeff_a", *cubic_coeff))
-                .attr(attr_i("exclude_outside", i64::from(*exclude_outside)));
-        }
-        let y = call.value()?;
-        if padded { self.squeeze(&y, &[0]) } else { Ok(y) }
     }
 
     pub fn grid_sample(

@@ -2,8 +2,8 @@
 
 use crate::harness::*;
 use trtc_bundle::DType;
-use trtc_network::Layer;
 use trtc_network::layer::*;
+use trtc_network::{Layer, NetworkBuilder, TensorId};
 
 struct Case {
     x: &'static [usize],
@@ -326,13 +326,18 @@ fn resizes() {
     };
     let rounds = [ResizeRound::HalfUp, ResizeRound::HalfDown, ResizeRound::Floor, ResizeRound::Ceil];
     type Target<'a> = (&'a [usize], &'a [usize], Option<&'a [f32]>);
-    let targets: [Target<'_>; 6] = [
+    let targets: [Target<'_>; 11] = [
         (&[1, 2, 4, 3], &[1, 2, 8, 5], None),
         (&[1, 2, 5, 6], &[1, 2, 3, 2], None),
         (&[1, 1, 4, 4], &[1, 1, 1, 6], None),
         (&[1, 2, 4, 4], &[1, 2, 8, 12], Some(&[1.0, 1.0, 2.0, 3.0])),
         (&[1, 2, 4, 4], &[1, 2, 2, 5], Some(&[1.0, 1.0, 0.55, 1.3])),
         (&[2, 2, 5], &[2, 2, 9], None),
+        (&[5], &[9], None),
+        (&[3, 5], &[6, 7], None),
+        (&[1, 2, 3, 4, 3], &[1, 2, 5, 4, 6], None),
+        (&[3, 2, 4], &[2, 3, 6], None),
+        (&[1, 2, 3, 4], &[1, 3, 5, 6], None),
     ];
     for coordinates in [Coordinates::AlignCorners, Coordinates::Asymmetric, Coordinates::HalfPixel] {
         for selector in [ResizeSelector::Formula, ResizeSelector::Upper] {
@@ -350,20 +355,27 @@ fn resizes() {
                         let layer = |x, to| {
                             resize(x, to, interpolation, coordinates, selector, round, exclude_outside)
                         };
-                        let probe = layer(trtc_network::TensorId(0), ResizeTo::Scales(vec![]));
+                        let probe = layer(TensorId(0), ResizeTo::Scales(vec![]));
                         let expected = resized(&x, to, scales, &probe);
                         let sizes = to.iter().map(|&d| d as i64).collect::<Vec<_>>();
                         let shape =
                             Tensor::i64(&[to.len()], &to.iter().map(|&d| d as f64).collect::<Vec<_>>());
-                        let y = run_static(&[x, shape], |b, ids| match scales {
+                        let build = |b: &mut NetworkBuilder, ids: &[TensorId]| match scales {
                             Some(scales) => vec![b.one(layer(ids[0], ResizeTo::Scales(scales.to_vec())))],
-                            None => vec![
-                                b.one(layer(ids[0], ResizeTo::Sizes(Extent::Static(sizes.clone())))),
-                                b.one(layer(ids[0], ResizeTo::Sizes(Extent::Tensor(ids[1])))),
-                            ],
-                        });
-                        for y in &y {
-                            assert_close(y, &expected, 1e-5);
+                            None => {
+                                let mut ends = vec![Extent::Static(sizes.clone())];
+                                // The length of a shape tensor is known.
+                                if b.dims(ids[1])[0] >= 0 {
+                                    ends.push(Extent::Tensor(ids[1]));
+                                }
+                                ends.into_iter().map(|to| b.one(layer(ids[0], ResizeTo::Sizes(to)))).collect()
+                            }
+                        };
+                        let inputs = [x, shape];
+                        for dynamic in [false, true] {
+                            for y in run_lowered(&network(&inputs, dynamic, build), &inputs) {
+                                assert_close(&y, &expected, 1e-5);
+                            }
                         }
                     }
                 }
@@ -376,6 +388,10 @@ fn resizes() {
 fn grid_samples() {
     let x = Tensor::noise(&[2, 2, 4, 5], 10);
     let grid = Tensor::noise(&[2, 3, 3, 2], 11).map(|v| v * 0.7 + 0.0123);
+    let deep = Tensor::from_fn(DType::F32, &[2, 1, 3, 3, 3], |p| match p[4] {
+        2 => 0.0,
+        k => grid.at(&[p[0], p[2], p[3], k]),
+    });
     for align_corners in [false, true] {
         for mode in [SampleMode::Fill, SampleMode::Clamp, SampleMode::Reflect] {
             for interpolation in [Interpolation::Nearest, Interpolation::Linear] {
@@ -422,12 +438,18 @@ fn grid_samples() {
                     if dtype == DType::F16 && interpolation == Interpolation::Nearest {
                         continue;
                     }
-                    let y = run_one(&[x.clone(), grid.clone()], |b, ids| {
+                    let y = run(&[x.clone(), grid.clone(), deep.clone()], |b, ids| {
                         let (x, grid) = (b.cast(ids[0], dtype), b.cast(ids[1], dtype));
+                        let flat = b.one(Layer::GridSample { x, grid, interpolation, align_corners, mode });
+                        // The same image as a volume of depth 1.
+                        let x = b.one(Layer::Unsqueeze { x, axes: vec![2] });
+                        let grid = b.cast(ids[2], dtype);
                         let y = b.one(Layer::GridSample { x, grid, interpolation, align_corners, mode });
-                        b.cast(y, DType::F32)
+                        let y = b.one(Layer::Squeeze { x: y, axes: vec![2] });
+                        vec![b.cast(flat, DType::F32), b.cast(y, DType::F32)]
                     });
-                    assert_close(&y, &expected, tolerance);
+                    assert_close(&y[0], &expected, tolerance);
+                    assert_close(&y[1], &expected, tolerance);
                 }
             }
         }
