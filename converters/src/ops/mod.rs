@@ -24,6 +24,7 @@ mod pow;
 mod quantize_linear;
 mod range;
 mod reshape;
+mod resize;
 mod scatter_elements;
 mod scatter_nd;
 mod shape;
@@ -67,6 +68,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &quantize_linear::QuantizeLinear,
     &range::Range,
     &reshape::Reshape,
+    &resize::Resize,
     &scatter_elements::ScatterElements,
     &scatter_nd::ScatterNd,
     &shape::Shape,

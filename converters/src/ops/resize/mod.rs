@@ -1,0 +1,406 @@
+//! Resize: sample at other sizes.
+//!
+//! X [d0..dn] T, roi, scales [k] f32, sizes [k] i64  ->  Y [e0..en] T
+//! Opsets: 10 scales only; 11 modes, sizes; 13 types; 18 antialias, axes, aspect ratio; 19 half_pixel_symmetric.     TensorRT:
+//! IResizeLayer; over known dims also IGatherLayer (nearest) and IMatrixMultiplyLayer (weights of each axis).
+//! Limits: scales constant; sizes constant, or computed from dims, or bounded; no antialias, no tf_crop_and_resize.
+
+mod sampling;
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        check,
+        extent::{self, ExtentPlan},
+        floats, shape,
+    },
+};
+use sampling::{Mode, Sampling};
+use trtc_bundle::{DType, Product, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
+use trtc_network::{
+    Layer, TensorId,
+    layer::{Coordinates, GatherMode, Interpolation, MatrixOp, ResizeRound, ResizeSelector, ResizeTo},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct Resize;
+
+/// How the node is emitted.
+#[derive(Debug)]
+pub enum Plan {
+    /// All sizes stay.
+    Same,
+    /// TensorRT's layer.
+    Layer(LayerPlan),
+    /// Nearest over known dims: source index of each place, by axis.
+    Gather(Vec<(usize, Vec<i64>)>),
+    /// Linear or cubic over known dims: a matrix [out, in] by axis.
+    Weights(Vec<(usize, Matrix)>),
+}
+
+/// Parameters of the layer.
+#[derive(Debug)]
+pub struct LayerPlan {
+    to: To,
+    interpolation: Interpolation,
+    coordinates: Coordinates,
+    selector: ResizeSelector,
+    round: ResizeRound,
+    cubic_coeff: f32,
+    exclude_outside: bool,
+}
+
+#[derive(Debug)]
+enum To {
+    Scales(Vec<f32>),
+    Sizes(ExtentPlan),
+}
+
+/// Rows of weights: one for each place of the result.
+#[derive(Debug)]
+pub struct Matrix {
+    rows: usize,
+    columns: usize,
+    values: Vec<f64>,
+}
+
+/// Target of each axis.
+struct Aim {
+    dims: Vec<Dim>,
+    /// Scale of each axis, where it is given or follows from known dims.
+    scales: Vec<Option<f32>>,
+    /// Whether `scales` is what the node says.
+    by_scales: bool,
+}
+
+fn axes(node: NodeView<'_>, rank: usize) -> Result<Vec<usize>, Diag> {
+    match node.attrs().ints("axes") {
+        None => Ok((0..rank).collect()),
+        Some(list) => {
+            shape::axes(list, rank).map_err(|diag| diag.slot("axes"))?;
+            list.iter().map(|&axis| shape::axis(axis, rank)).collect()
+        }
+    }
+}
+
+/// Whether the input is there and not one of the empty tensors that stand for "absent".
+fn given(node: NodeView<'_>, slot: usize) -> bool {
+    node.input(slot).is_some_and(|view| view.shape() != Some(&[Dim::Known(0)]))
+}
+
+fn aim(node: NodeView<'_>, x: &[Dim]) -> Result<Aim, Diag> {
+    let axes = axes(node, x.len())?;
+    let mut result = Aim { dims: x.to_vec(), scales: vec![Some(1.0); x.len()], by_scales: given(node, 2) };
+    if result.by_scales {
+        let values = node.input(2).and_then(|scales| scales.constant()).and_then(|tensor| tensor.to_f64s());
+        let Some(values) = values else {
+            for &axis in &axes {
+                result.dims[axis] = Dim::Unknown;
+                result.scales[axis] = None;
+            }
+            return Ok(result);
+        };
+        if values.len() != axes.len() {
+            return Err(
+                Diag::invalid(format!("{} scales for {} axes", values.len(), axes.len())).slot("scales")
+            );
+        }
+        for (&axis, &scale) in axes.iter().zip(&values) {
+            if !(scale > 0.0 && scale < 1e9) {
+                return Err(Diag::invalid(format!("a scale of {scale}")).slot("scales"));
+            }
+            result.scales[axis] = Some(scale as f32);
+            result.dims[axis] = scaled(&x[axis], scale as f32);
+        }
+        return Ok(result);
+    }
+    let sizes = node.input(3).and_then(|sizes| sizes.elements());
+    let Some(sizes) = sizes else {
+        if node.input(3).is_none() {
+            return Err(Diag::invalid("one of scales and sizes is needed"));
+        }
+        for &axis in &axes {
+            result.dims[axis] = Dim::Unknown;
+            result.scales[axis] = None;
+        }
+        return Ok(result);
+    };
+    if sizes.len() != axes.len() {
+        return Err(Diag::invalid(format!("{} sizes for {} axes", sizes.len(), axes.len())).slot("sizes"));
+    }
+    if sizes.iter().any(|size| size.known().is_some_and(|size| size < 0)) {
+        return Err(Diag::invalid("a negative size").slot("sizes"));
+    }
+    let ratio = |size: &Dim, dim: &Dim| match (size, dim) {
+        (Dim::Known(size), Dim::Known(dim)) if *dim > 0 => Some(*size as f32 / *dim as f32),
+        (size, dim) if size == dim && *size != Dim::Unknown => Some(1.0),
+        _ => None,
+    };
+    let policy = node.str("keep_aspect_ratio_policy", "stretch");
+    let ratios: Vec<Option<f32>> =
+        axes.iter().zip(sizes).map(|(&axis, size)| ratio(size, &x[axis])).collect();
+    if policy == "stretch" {
+        for ((&axis, size), ratio) in axes.iter().zip(sizes).zip(ratios) {
+            result.dims[axis] = size.clone();
+            result.scales[axis] = ratio;
+        }
+        return Ok(result);
+    }
+    let pick = match policy {
+        "not_larger" => f32::min,
+        "not_smaller" => f32::max,
+        other => {
+            return Err(Diag::invalid(format!("`{other}` is no policy")).slot("keep_aspect_ratio_policy"));
+        }
+    };
+    let common = ratios.into_iter().collect::<Option<Vec<f32>>>().and_then(|l| l.into_iter().reduce(pick));
+    for &axis in &axes {
+        result.scales[axis] = common;
+        result.dims[axis] = match (common, &x[axis]) {
+            (Some(scale), Dim::Known(d)) => Dim::Known((scale * *d as f32 + 0.5).floor() as i64),
+            _ => Dim::Unknown,
+        };
+    }
+    Ok(result)
+}
+
+/// ⌊dim · scale⌋, in f32 as ONNX Runtime computes it for known dims; for symbols where the scale is a small fraction.
+fn scaled(dim: &Dim, scale: f32) -> Dim {
+    if let Dim::Known(d) = dim {
+        return Dim::Known((scale * *d as f32) as i64);
+    }
+    // The scale as a fraction with a power of two below: exact for every f32 of moderate size.
+    let mut below = 1i64;
+    let mut above = f64::from(scale);
+    while above.fract() != 0.0 && below < 1 << 12 {
+        above *= 2.0;
+        below *= 2;
+    }
+    if above.fract() != 0.0 || above > 1e9 {
+        return Dim::Unknown;
+    }
+    dim.mul(&Dim::Known(above as i64)).floor_div(&Dim::Known(below))
+}
+
+impl Converter for Resize {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Resize", 19)],
+        dtypes: check::FLOATS,
+        layers: "IResizeLayer, IGatherLayer, IMatrixMultiplyLayer",
+        limits: "scales constant; no antialias, no tf_crop_and_resize; some modes need known dims",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::COMPUTE_CAPABILITY,
+            Code::ATTRIBUTE,
+            Code::RANK_UNKNOWN,
+            Code::DIM_UNKNOWN,
+            Code::SHAPE,
+            Code::NOT_CONSTANT,
+            Code::SHAPE_VALUE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dtype = shape::dtype_of(node, 0);
+        let Some(x) = node.input(0).and_then(|x| x.shape()) else {
+            return Ok(shape::types([shape::typed(dtype, None)]));
+        };
+        let to = aim(node, x)?.dims;
+        for dim in &to {
+            if let Dim::Expr(_) = dim {
+                cx.require(ConstraintKind::AtLeast(dim.clone(), 1));
+            }
+        }
+        Ok(shape::types([shape::typed(dtype, Some(to))]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let attribute = |name: &str, why: String| Refusal::new(Code::ATTRIBUTE, why).slot(name);
+        let mode = node.str("mode", "nearest");
+        let allowed = if mode == "nearest" { check::MOVABLE } else { check::FLOATS };
+        let x = check::operand(node, 0, "X", allowed, target)?;
+        check::never_empty(&x, "X")?;
+        if given(node, 2) {
+            check::constant(node, 2, "scales")?;
+        }
+        if node.int("antialias", 0) != 0 && mode != "nearest" {
+            return Err(attribute("antialias", "TensorRT does not filter before it samples".into()));
+        }
+        let mode = Mode::read(node).map_err(|(name, why)| attribute(name, why))?;
+        let aim = aim(node, x.shape).map_err(crate::ctx::window::refused)?;
+        if aim.dims.contains(&Dim::Known(0)) {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        let changed: Vec<usize> = (0..x.rank())
+            .filter(|&axis| {
+                aim.dims[axis] == Dim::Unknown
+                    || aim.dims[axis] != x.shape[axis]
+                    || aim.scales[axis] != Some(1.0)
+            })
+            .collect();
+        if changed.is_empty() {
+            return Ok(Plan::Same);
+        }
+        let whole: Option<Vec<(i64, i64, f32)>> = changed
+            .iter()
+            .map(|&axis| Some((x.shape[axis].known()?, aim.dims[axis].known()?, aim.scales[axis]?)))
+            .collect();
+        if let Some(sizes) = &whole {
+            let exact = sizes.iter().all(|&(from, to, scale)| exactly(from, to, scale));
+            let factor = |&(from, to, _): &(i64, i64, f32)| if to % from == 0 { to / from } else { i64::MAX };
+            let largest = sizes.iter().map(factor).max().unwrap_or(i64::MAX);
+            let layer_fits = exact && check::FLOATS.contains(&x.dtype) && mode.layer(&changed, x.rank());
+            if !layer_fits || !mode.settled(largest) {
+                return over_known_dims(&mode, &changed, sizes, x.dtype, target);
+            }
+        } else if !check::FLOATS.contains(&x.dtype) {
+            let why = format!("TensorRT resizes {} over known dims only", x.dtype);
+            return Err(Refusal::new(Code::DTYPE_KERNEL, why).slot("X"));
+        } else if !mode.layer(&changed, x.rank())
+            || node.str("keep_aspect_ratio_policy", "stretch") != "stretch"
+        {
+            return Err(Refusal::new(
+                Code::DIM_UNKNOWN,
+                "this mode needs dims that are known before the run",
+            )
+            .slot("coordinate_transformation_mode")
+            .help("give the input's shape with --shape"));
+        }
+        let to =
+            match (whole.is_some(), aim.by_scales) {
+                (false, true) => {
+                    let scales: Option<Vec<f32>> = aim.scales.iter().copied().collect();
+                    To::Scales(scales.ok_or_else(|| {
+                        Refusal::new(Code::NOT_CONSTANT, "must be a constant").slot("scales")
+                    })?)
+                }
+                _ => {
+                    let fallback = node.attrs().ints("axes").is_none().then_some((3, "sizes"));
+                    let own = |axis: usize| match aim.dims[axis] == x.shape[axis] {
+                        true => Some(extent::own_dim(node, 0, axis)),
+                        false => extent::plan_dim(node, &aim.dims[axis]),
+                    };
+                    To::Sizes(match (0..x.rank()).map(own).collect::<Option<Vec<_>>>() {
+                        Some(list) => ExtentPlan::Dims(list),
+                        None => extent::plan_extent(node, &aim.dims, fallback)?,
+                    })
+                }
+            };
+        Ok(Plan::Layer(LayerPlan {
+            to,
+            interpolation: mode.interpolation,
+            coordinates: mode.coordinates,
+            selector: mode.selector,
+            round: mode.nearest.unwrap_or(ResizeRound::Floor),
+            cubic_coeff: mode.cubic_coeff,
+            exclude_outside: mode.exclude_outside,
+        }))
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let mut x = cx.input(0);
+        let dtype = cx.dtype(x);
+        match plan {
+            Plan::Same => {}
+            Plan::Layer(plan) => {
+                let to = match &plan.to {
+                    To::Scales(scales) => ResizeTo::Scales(scales.clone()),
+                    To::Sizes(sizes) => ResizeTo::Sizes(cx.extent(sizes)),
+                };
+                x = cx.one(Layer::Resize {
+                    x,
+                    to,
+                    interpolation: plan.interpolation,
+                    coordinates: plan.coordinates,
+                    selector: plan.selector,
+                    round: plan.round,
+                    cubic_coeff: plan.cubic_coeff,
+                    exclude_outside: plan.exclude_outside,
+                });
+            }
+            Plan::Gather(axes) => {
+                for (axis, indices) in axes {
+                    let indices = cx.i64s(&indices);
+                    let mode = GatherMode::Default;
+                    x = cx.one(Layer::Gather { data: x, indices, axis: axis as u32, mode, batch_dims: 0 });
+                }
+            }
+            Plan::Weights(axes) => {
+                x = floats::widened(cx, x);
+                for (axis, matrix) in axes {
+                    x = weighted(cx, x, axis, &matrix);
+                }
+                x = cx.cast(x, dtype);
+            }
+        }
+        vec![x]
+    }
+}
+
+/// Whether the scale is the ratio of the sizes, so that it does not matter which of them coordinates come from.
+fn exactly(from: i64, to: i64, scale: f32) -> bool {
+    f64::from(scale) * from as f64 == to as f64 || scale == to as f32 / from as f32
+}
+
+/// Indices or weights of each axis that changes.
+fn over_known_dims(
+    mode: &Mode,
+    changed: &[usize],
+    sizes: &[(i64, i64, f32)],
+    dtype: DType,
+    target: &Target,
+) -> Result<Plan, Refusal> {
+    let samplings =
+        changed.iter().zip(sizes).map(|(&axis, &(from, to, scale))| (axis, Sampling { from, to, scale }));
+    if mode.nearest.is_some() {
+        return Ok(Plan::Gather(samplings.map(|(axis, s)| (axis, s.nearest(mode))).collect()));
+    }
+    if target.product() == Product::Rtx && target.sms().contains(&75) {
+        return Err(Refusal::new(
+            Code::COMPUTE_CAPABILITY,
+            format!("this mode takes an f32 matrix product in {dtype}, which TensorRT-RTX lacks for sm75"),
+        )
+        .help("leave out sm75, or compile it as a target of its own"));
+    }
+    let mut plans = Vec::new();
+    for (axis, sampling) in samplings {
+        let (rows, columns) = (sampling.to.max(0) as usize, sampling.from.max(0) as usize);
+        if rows.saturating_mul(columns) > 1 << 24 {
+            return Err(Refusal::new(Code::SHAPE, format!("weights of {rows} x {columns} for axis {axis}")));
+        }
+        plans.push((axis, Matrix { rows, columns, values: sampling.weights(mode) }));
+    }
+    Ok(Plan::Weights(plans))
+}
+
+/// The tensor multiplied along one axis.
+fn weighted(cx: &mut Emit<'_>, x: TensorId, axis: usize, matrix: &Matrix) -> TensorId {
+    let rank = cx.rank(x);
+    let (rows, columns) = (matrix.rows as i64, matrix.columns as i64);
+    if rank == 1 {
+        let a = floats::constant(cx, DType::F32, vec![rows, columns], &matrix.values);
+        return cx.one(Layer::MatrixMultiply { a, op_a: MatrixOp::None, b: x, op_b: MatrixOp::Vector });
+    }
+    let mut dims = vec![1; rank - 2];
+    dims.extend([rows, columns]);
+    let weights = floats::constant(cx, DType::F32, dims, &matrix.values);
+    if axis + 2 == rank {
+        return cx.one(Layer::MatrixMultiply {
+            a: weights,
+            op_a: MatrixOp::None,
+            b: x,
+            op_b: MatrixOp::None,
+        });
+    }
+    // The axis goes last, and back.
+    let mut order: Vec<u32> = (0..rank as u32).collect();
+    order.swap(axis, rank - 1);
+    let a = cx.transpose(x, order.clone());
+    let y = cx.one(Layer::MatrixMultiply { a, op_a: MatrixOp::None, b: weights, op_b: MatrixOp::Transpose });
+    cx.transpose(y, order)
+}
