@@ -88,6 +88,31 @@ impl Graph {
         }
     }
 
+    /// Removes many nodes. O(their uses, and the users of what they use), whatever the order.
+    pub fn remove_nodes(&mut self, ids: &[NodeId]) {
+        let mut doomed = vec![false; self.node_bound()];
+        for id in ids {
+            doomed[id.index()] = true;
+        }
+        let mut used: Vec<ValueId> = ids.iter().filter_map(|&id| self.get(id)).flat_map(Node::uses).collect();
+        used.sort_unstable();
+        used.dedup();
+        for value in used {
+            self.values[value.index()].users.retain(|user| !doomed[user.index()]);
+        }
+        // The newest edges stand first in petgraph's lists: going backwards finds each at once.
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids.into_iter().rev() {
+            if let Some(node) = self.inner.remove_node(id.0) {
+                for output in node.outputs.into_iter().flatten() {
+                    self.values[output.index()].producer = None;
+                }
+            }
+        }
+    }
+
     /// Sets an input of a node (growing the list when the slot is new).
     pub fn set_input(&mut self, id: NodeId, slot: usize, value: Option<ValueId>) {
         self.disconnect(id);

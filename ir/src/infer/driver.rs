@@ -20,6 +20,12 @@ pub(crate) trait Visitor {
 
     /// After the outputs have their types.
     fn after(&mut self, graph: &mut Graph, symbols: &Symbols, id: NodeId, path: &str);
+
+    /// Before the nodes of a graph are visited.
+    fn enter(&mut self);
+
+    /// After all nodes of the graph.
+    fn leave(&mut self, graph: &mut Graph);
 }
 
 /// [`super::infer_module`], with a visitor.
@@ -71,6 +77,11 @@ impl Driver<'_, '_> {
                 return;
             }
         };
+        if self.visiting
+            && let Some(visitor) = &mut self.visitor
+        {
+            visitor.enter();
+        }
         for id in order {
             if self.visiting
                 && let Some(visitor) = &mut self.visitor
@@ -84,6 +95,11 @@ impl Driver<'_, '_> {
             {
                 visitor.after(graph, self.symbols, id, path);
             }
+        }
+        if self.visiting
+            && let Some(visitor) = &mut self.visitor
+        {
+            visitor.leave(graph);
         }
     }
 

@@ -93,7 +93,10 @@ fn inline(graph: &mut Graph, id: NodeId, path: &str, names: &mut Names, ledger: 
     }
     graph.refresh_captures(id);
     match copy {
-        None => ledger.fold(graph, id, path, &format!("its condition is constant: {branch} is taken")),
+        None => {
+            ledger.fold(graph, id, path, &format!("its condition is constant: {branch} is taken"));
+            graph.remove_node(id);
+        }
         Some((output, value)) => {
             let name = graph[id].name.clone();
             graph.remove_node(id);

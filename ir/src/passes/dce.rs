@@ -13,6 +13,7 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
         for id in order.into_iter().rev() {
             if is_dead(graph, id, &is_output) {
                 ledger.remove(graph, id, path, "nothing uses its outputs");
+                graph.remove_node(id);
                 changed = true;
             } else if may_omit_outputs(&graph[id].op.op_type) {
                 let unused: Vec<_> = graph[id]

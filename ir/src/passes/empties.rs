@@ -12,11 +12,22 @@ use crate::{
 pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
     each_graph(module, &mut |graph, _, path| {
         let ids: Vec<NodeId> = graph.node_ids().collect();
-        ids.into_iter().fold(false, |changed, id| changed | node(graph, id, path, ledger))
+        let (mut changed, mut gone) = (false, Vec::new());
+        for id in ids {
+            if node(graph, id) {
+                changed = true;
+                if graph[id].outputs().iter().all(Option::is_none) {
+                    ledger.fold(graph, id, path, "its outputs are empty");
+                    gone.push(id);
+                }
+            }
+        }
+        graph.remove_nodes(&gone);
+        changed
     })
 }
 
-fn node(graph: &mut Graph, id: NodeId, path: &str, ledger: &mut Ledger) -> bool {
+fn node(graph: &mut Graph, id: NodeId) -> bool {
     let outputs: Vec<Option<ValueId>> = graph[id].outputs().to_vec();
     let mut changed = false;
     for output in outputs.into_iter().flatten() {
@@ -27,9 +38,6 @@ fn node(graph: &mut Graph, id: NodeId, path: &str, ledger: &mut Ledger) -> bool 
             graph.set_constant(output, tensor);
             changed = true;
         }
-    }
-    if changed && graph[id].outputs().iter().all(Option::is_none) {
-        ledger.fold(graph, id, path, "its outputs are empty");
     }
     changed
 }

@@ -20,7 +20,7 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
         for &input in graph.inputs() {
             is_fixed[input.index()] = true;
         }
-        let mut changed = false;
+        let (mut changed, mut gone) = (false, Vec::new());
         for id in order {
             changed |= drop_empty_parts(graph, id);
             let Some((slot, why)) = no_op(graph, id) else { continue };
@@ -44,9 +44,10 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
             }
             graph.replace_uses(y, x);
             ledger.remove(graph, id, path, why);
-            changed = true;
+            gone.push(id);
         }
-        changed
+        graph.remove_nodes(&gone);
+        changed || !gone.is_empty()
     })
 }
 

@@ -57,34 +57,29 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// Takes a node out of its graph as folded; nodes of its subgraphs count as removed.
-    pub(crate) fn fold(&mut self, graph: &mut Graph, id: NodeId, path: &str, reason: &str) {
+    /// Notes a node that is folded; nodes of its subgraphs count as removed. Taking it out is the caller's.
+    pub(crate) fn fold(&mut self, graph: &Graph, id: NodeId, path: &str, reason: &str) {
         self.folded.push(gone(graph, id, path, reason));
-        self.take(graph, id, path, "its node became a constant");
+        self.inside(graph, id, path, "its node became a constant");
     }
 
-    /// Takes a node out of its graph as removed, with those of its subgraphs.
-    pub(crate) fn remove(&mut self, graph: &mut Graph, id: NodeId, path: &str, reason: &str) {
+    /// Notes a node that is removed, and those of its subgraphs. Taking it out is the caller's.
+    pub(crate) fn remove(&mut self, graph: &Graph, id: NodeId, path: &str, reason: &str) {
         self.removed.push(gone(graph, id, path, reason));
-        self.take(graph, id, path, reason);
+        self.inside(graph, id, path, reason);
     }
 
-    fn take(&mut self, graph: &mut Graph, id: NodeId, path: &str, reason: &str) {
-        let label = node_path(path, &graph[id].name);
+    fn inside(&mut self, graph: &Graph, id: NodeId, path: &str, reason: &str) {
         for (name, body) in graph[id].attrs.graphs() {
+            let label = node_path(path, &graph[id].name);
             self.bury(body, &format!("{label}/{name}"), reason);
         }
-        graph.remove_node(id);
     }
 
     /// Notes every node of a graph that goes as a whole.
     pub(crate) fn bury(&mut self, graph: &Graph, path: &str, reason: &str) {
         for id in graph.node_ids() {
-            self.removed.push(gone(graph, id, path, reason));
-            let label = node_path(path, &graph[id].name);
-            for (name, body) in graph[id].attrs.graphs() {
-                self.bury(body, &format!("{label}/{name}"), reason);
-            }
+            self.remove(graph, id, path, reason);
         }
     }
 }
@@ -115,7 +110,7 @@ pub fn run_all(module: &mut Module, rules: &dyn Rules) -> Result<Report, Vec<Dia
     let mut ledger = Ledger::default();
     debug_verify(module, "import");
     for _ in 0..MAX_ROUNDS {
-        let mut folding = Folding { ledger: &mut ledger };
+        let mut folding = Folding { ledger: &mut ledger, folded: Vec::new() };
         let constraints = infer_with(module, rules, Some(&mut folding))?;
         debug_verify(module, "inference and folding");
         let mut changed = false;
@@ -139,15 +134,36 @@ const PASSES: [(&str, Pass); 4] =
 /// Folds during inference, so that what is folded is known to the nodes that come after.
 struct Folding<'a> {
     ledger: &'a mut Ledger,
+    /// Folded nodes of the graphs that the walk is in, outermost first.
+    folded: Vec<Vec<NodeId>>,
+}
+
+impl Folding<'_> {
+    fn note(&mut self, is_folded: bool, id: NodeId) -> bool {
+        if is_folded && let Some(list) = self.folded.last_mut() {
+            list.push(id);
+        }
+        is_folded
+    }
 }
 
 impl Visitor for Folding<'_> {
     fn before(&mut self, graph: &mut Graph, symbols: &Symbols, id: NodeId, path: &str) -> bool {
-        fold::node(graph, symbols, id, path, self.ledger)
+        let is_folded = fold::node(graph, symbols, id, path, self.ledger);
+        self.note(is_folded, id)
     }
 
     fn after(&mut self, graph: &mut Graph, symbols: &Symbols, id: NodeId, path: &str) {
-        shapes::node(graph, symbols, id, path, self.ledger);
+        let is_folded = shapes::node(graph, symbols, id, path, self.ledger);
+        self.note(is_folded, id);
+    }
+
+    fn enter(&mut self) {
+        self.folded.push(Vec::new());
+    }
+
+    fn leave(&mut self, graph: &mut Graph) {
+        graph.remove_nodes(&self.folded.pop().unwrap_or_default());
     }
 }
 
@@ -180,6 +196,14 @@ fn each(
         }
     }
     f(graph, symbols, path) || changed
+}
+
+/// Calls `f` on each node in topological order and takes out those that it says are gone.
+pub(crate) fn sweep(graph: &mut Graph, f: &mut dyn FnMut(&mut Graph, NodeId) -> bool) -> bool {
+    let Ok(order) = graph.topo_order() else { return false };
+    let gone: Vec<NodeId> = order.into_iter().filter(|&id| f(graph, id)).collect();
+    graph.remove_nodes(&gone);
+    !gone.is_empty()
 }
 
 /// Whether removing a node changes nothing: it has no output that anybody needs.

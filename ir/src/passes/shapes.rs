@@ -1,7 +1,7 @@
 //! Shapes that are known: a Shape or Size of static dims, and any small integer value whose elements inference knows,
 //! become constants.
 
-use super::{Ledger, each_graph};
+use super::{Ledger, each_graph, sweep};
 use crate::{
     dim::Dim,
     eval::shape_range,
@@ -15,12 +15,11 @@ use trtc_bundle::DType;
 /// Makes constants of what inference left known. `true` when anything changed.
 pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
     each_graph(module, &mut |graph, symbols, path| {
-        let Ok(order) = graph.topo_order() else { return false };
-        order.into_iter().fold(false, |changed, id| changed | node(graph, symbols, id, path, ledger))
+        sweep(graph, &mut |graph, id| node(graph, symbols, id, path, ledger))
     })
 }
 
-/// Makes constants of a node's known outputs; `true` when anything changed.
+/// Makes constants of a node's known outputs; `true` when it makes nothing else.
 pub(super) fn node(
     graph: &mut Graph,
     symbols: &Symbols,
@@ -37,10 +36,11 @@ pub(super) fn node(
             changed = true;
         }
     }
-    if changed && graph[id].outputs().iter().all(Option::is_none) {
+    let is_folded = changed && graph[id].outputs().iter().all(Option::is_none);
+    if is_folded {
         ledger.fold(graph, id, path, "its value is known from shapes");
     }
-    changed
+    is_folded
 }
 
 /// What a Shape or Size of static dims gives.
