@@ -1,12 +1,16 @@
 //! The pipeline, a line a stage.
 
 use crate::{
-    Error, Options,
-    prepare::{Source, prepare},
+    Error, ErrorKind, Events, Options,
+    assemble::{Assembly, TargetParts},
+    build::{BuiltSegment, BuiltTarget, Spent, build_target},
+    prepare::{Prepared, Source, prepare},
 };
-use std::path::Path;
+use std::{path::Path, time::Instant};
 use trtc_converters::Registry;
-use trtc_partitioner::{Forced, ModelInfo, Report, TargetReport, target_report};
+use trtc_partitioner::{
+    Forced, ModelInfo, PlacementName, Report, SegmentStatus, TargetReport, Timings, target_report,
+};
 
 /// Partitions a model without building anything: needs no library. `-` reads the model from standard input.
 ///
@@ -22,10 +26,102 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
             .map_err(|_| Error::bug("a cycle after the passes"))?;
         targets.push(target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources));
     }
+    Ok(report(model, &prepared, targets, None))
+}
+
+/// Compiles a model into a bundle at `out`, which is written whole or not at all.
+///
+/// A failed build never ends a compile: its nodes go to the host with the builder's words as the reason.
+///
+/// # Errors
+/// [`ErrorKind::Input`] for a file that is no valid model, options that do not fit it, or a path that cannot be written;
+/// [`ErrorKind::Missing`] when an engine is to be built and the library is not there; [`ErrorKind::Check`] for a host node
+/// under [`Options::strict`].
+pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events) -> Result<Report, Error> {
+    let mut timings = Timings::default();
+    let mut spent = Spent::default();
+
+    events.stage("open");
+    let (source, seconds) = timed(|| Source::open(model))?;
+    timings.open_s = seconds;
+
+    events.stage("passes");
+    let (prepared, seconds) = timed(|| prepare(&source, options))?;
+    timings.passes_s = seconds;
+
+    events.stage("build");
+    let mut built = Vec::new();
+    for target in options.targets_or_default() {
+        built.push(build_target(&prepared, &source.loaded.files, &target, options, events, &mut spent)?);
+    }
+
+    events.stage("write");
+    let reports: Vec<TargetReport> = built.iter().map(|built| built_report(&prepared, built)).collect();
+    if options.strict {
+        strict(&reports)?;
+    }
+    let ((), seconds) = timed(|| {
+        let mut assembly = Assembly::create(out, &source)?;
+        assembly.whole_model(&source, &prepared.module)?;
+        for (built, report) in built.iter().zip(&reports) {
+            let parts = TargetParts { partition: &built.partition, segments: &built.segments, report };
+            assembly.target(&prepared.module, parts)?;
+        }
+        assembly.finish()
+    })?;
+    timings.write_s = seconds;
+    timings.partition_s = spent.partition_s;
+    timings.convert_s = spent.convert_s;
+    timings.build_s = spent.build_s;
+    Ok(report(model, &prepared, reports, Some(timings)))
+}
+
+fn timed<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<(T, f64), Error> {
+    let start = Instant::now();
+    f().map(|result| (result, start.elapsed().as_secs_f64()))
+}
+
+fn report(model: &Path, prepared: &Prepared, targets: Vec<TargetReport>, timings: Option<Timings>) -> Report {
     let model = ModelInfo {
         path: model.display().to_string(),
         format: "onnx".to_owned(),
         nodes: prepared.sources.len(),
     };
-    Ok(Report { schema_version: 1, model, ranges: prepared.ranges, targets, timings: None })
+    Report { schema_version: 1, model, ranges: prepared.ranges.clone(), targets, timings }
+}
+
+/// The report of a target, with what the builder made.
+fn built_report(prepared: &Prepared, built: &BuiltTarget) -> TargetReport {
+    let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
+    let mut report =
+        target_report(graph, symbols, &built.target, &built.partition, Registry::get(), &prepared.sources);
+    for (row, segment) in report.segments.iter_mut().zip(&built.segments) {
+        match segment {
+            BuiltSegment::Engine { engine: Some(engine), .. } => {
+                row.status = SegmentStatus::Built;
+                row.build_s = Some(engine.seconds);
+                row.engine_bytes = Some(engine.bytes.len() as u64);
+            }
+            BuiltSegment::Engine { engine: None, .. } => row.status = SegmentStatus::Deferred,
+            BuiltSegment::Host => row.status = SegmentStatus::Host,
+            BuiltSegment::Constant(_) => row.status = SegmentStatus::Constant,
+        }
+    }
+    report
+}
+
+/// Under `--strict` a host node is an error.
+fn strict(reports: &[TargetReport]) -> Result<(), Error> {
+    let rows = reports.iter().flat_map(|report| &report.nodes);
+    let mut host = rows.filter(|row| row.placement == PlacementName::Host);
+    let Some(first) = host.next() else { return Ok(()) };
+    let more = host.count();
+    let text = format!(
+        "strict: node `{}` ({}) is on the host: {}{}",
+        first.name,
+        first.op,
+        first.reason.as_deref().unwrap_or("no reason"),
+        if more > 0 { format!(", and {more} more nodes") } else { String::new() }
+    );
+    Err(Error::new(ErrorKind::Check, text))
 }

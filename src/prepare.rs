@@ -2,15 +2,16 @@
 
 use crate::{Error, Options};
 use std::{
+    collections::HashSet,
     io::Read,
     path::{Path, PathBuf},
 };
 use trtc_bundle::{Hash, MappedFile};
 use trtc_converters::Registry;
 use trtc_frontends::onnx::{self, LoadError, Loaded};
-use trtc_ir::{Module, infer};
+use trtc_ir::{Module, passes};
 use trtc_onnx::OnnxFile;
-use trtc_partitioner::SourceNode;
+use trtc_partitioner::{PlacementName, SourceNode};
 
 /// An opened model.
 #[derive(Debug)]
@@ -93,17 +94,19 @@ pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Er
     let invalid = |diags| Error::invalid(&source.path.display().to_string(), diags);
     let _ = options;
     let mut module = source.loaded.module.clone();
-    infer::infer_module(&mut module, Registry::get()).map_err(invalid)?;
-    let sources = source
-        .loaded
-        .sources
-        .iter()
-        .map(|node| SourceNode {
-            name: node.name.clone(),
-            op: node.op.clone(),
-            nodes: node.nodes.clone(),
-            otherwise: trtc_partitioner::PlacementName::Folded,
-        })
-        .collect();
-    Ok(Prepared { module, sources, ranges: Vec::new() })
+    let report = passes::run_all(&mut module, Registry::get()).map_err(invalid)?;
+    let folded: HashSet<&str> = report.ledger.folded.iter().map(|gone| gone.node.as_str()).collect();
+    let otherwise = |nodes: &[String]| match nodes.is_empty()
+        || nodes.iter().any(|node| folded.contains(node.as_str()))
+    {
+        true => PlacementName::Folded,
+        false => PlacementName::Removed,
+    };
+    let sources = source.loaded.sources.iter().map(|node| SourceNode {
+        name: node.name.clone(),
+        op: node.op.clone(),
+        otherwise: otherwise(&node.nodes),
+        nodes: node.nodes.clone(),
+    });
+    Ok(Prepared { module, sources: sources.collect(), ranges: Vec::new() })
 }

@@ -142,7 +142,7 @@ fn profile(
     let shape = value.ty.shape().unwrap_or_default();
     let mut dims = None;
     if shape.iter().any(|dim| dim.known().is_none()) {
-        let ranges = shape.iter().map(|dim| triple(symbols, dim)).collect::<Option<Vec<_>>>();
+        let ranges = shape.iter().map(|dim| dim_range(symbols, dim)).collect::<Option<Vec<_>>>();
         let ranges = ranges.ok_or_else(|| {
             let text: Vec<String> = shape.iter().map(|dim| symbols.show(dim)).collect();
             refuse(format!("its dims [{}] have no upper bound", text.join(" x ")))
@@ -153,7 +153,7 @@ fn profile(
     if is_shape {
         let elements =
             value.elements.as_deref().ok_or_else(|| refuse("its values are not known to be sizes".into()))?;
-        let ranges = elements.iter().map(|dim| triple(symbols, dim)).collect::<Option<Vec<_>>>();
+        let ranges = elements.iter().map(|dim| dim_range(symbols, dim)).collect::<Option<Vec<_>>>();
         let ranges = ranges.ok_or_else(|| refuse("its values have no bounds".into()))?;
         values = Some([0, 1, 2].map(|k| ranges.iter().map(|range| range[k]).collect()));
     }
@@ -162,7 +162,7 @@ fn profile(
 }
 
 /// Minimum, optimum, maximum of a dim; `None` when it is unbounded.
-fn triple(symbols: &Symbols, dim: &Dim) -> Option<[i64; 3]> {
+pub fn dim_range(symbols: &Symbols, dim: &Dim) -> Option<[i64; 3]> {
     let Interval { min: Some(min), max: Some(max) } = symbols.interval(dim) else { return None };
     // Interval arithmetic is wider than the truth when a symbol occurs twice; the ends of the symbols' own ranges are
     // values that do occur.
