@@ -318,3 +318,31 @@ impl Context {
         Err(RuntimeError::Failed { what: "enqueue".to_owned(), words })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Use, locate};
+    use trtc_bundle::Product;
+
+    /// Around the guard, on purpose: TensorRT-RTX 1.7 hands out a real runtime without a driver, which loads nothing.
+    #[test]
+    fn a_runtime_without_a_driver_says_why_it_loads_nothing() {
+        let Ok(path) = locate(Product::Rtx, Use::Run, None) else {
+            println!("skipped: no TensorRT-RTX library (run `make sdk`)");
+            return;
+        };
+        if cuda_devices() > 0 {
+            println!("skipped: this machine has a CUDA driver");
+            return;
+        }
+        let library = Library::open(Product::Rtx, &path).unwrap();
+        assert_eq!(library.runtime().err(), Some(RuntimeError::NoDriver));
+        let runtime = Runtime::new(library).unwrap();
+        let error = runtime.deserialize(&[0; 256]).err().unwrap();
+        let RuntimeError::Failed { what, words } = error else { panic!("{error}") };
+        assert_eq!(what, "the engine does not load");
+        assert!(!words.is_empty());
+        println!("{words:?}");
+    }
+}
