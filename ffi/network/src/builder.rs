@@ -233,7 +233,7 @@ impl NetworkBuilder {
         if missing == 0 { x } else { self.one(Layer::Unsqueeze { x, axes: (0..missing as u32).collect() }) }
     }
 
-    /// Element `axis` of the shape of `x`, as an i64 tensor of dims [1].
+    /// Element `axis` of the shape of `x`, as an i64 tensor of dims `[1]`.
     pub fn dim_of(&mut self, x: TensorId, axis: usize) -> TensorId {
         let shape = self.one(Layer::Shape { x });
         let fixed = |v: i64| Extent::Static(vec![v]);
