@@ -127,6 +127,18 @@ fn generated_files_are_fresh() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Refusals of the shared gates on dtype, rank and emptiness: `Case::gates` tries all of them.
+const GATES: &[&str] = &[
+    "DTYPE_UNREPRESENTABLE",
+    "DTYPE_KERNEL",
+    "DTYPE_UNKNOWN",
+    "RANK_UNKNOWN",
+    "RANK",
+    "SHAPE",
+    "COMPUTE_CAPABILITY",
+    "INVALID",
+];
+
 #[test]
 fn operators_test_every_refusal_that_they_declare() {
     let mut missing = Vec::new();
@@ -141,7 +153,9 @@ fn operators_test_every_refusal_that_they_declare() {
         let declared = code.split("refusals: &[").skip(1).filter_map(|rest| rest.split(']').next());
         for list in declared {
             for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-                if !tests.contains(name) {
+                let name = name.trim_start_matches("trtc_ir::");
+                let gate = GATES.contains(&name.trim_start_matches("Code::"));
+                if !tests.contains(name) && !(gate && tests.contains(".gates(")) {
                     missing.push(format!("{}: {name}", shown(path)));
                 }
             }
