@@ -92,8 +92,10 @@ pub(crate) struct Prepared {
 /// Infers, sets ranges, runs the passes.
 pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Error> {
     let invalid = |diags| Error::invalid(&source.path.display().to_string(), diags);
-    let _ = options;
     let mut module = source.loaded.module.clone();
+    if options.allow_f64_as_f32 {
+        passes::narrow::run(&mut module);
+    }
     let report = passes::run_all(&mut module, Registry::get()).map_err(invalid)?;
     let folded: HashSet<&str> = report.ledger.folded.iter().map(|gone| gone.node.as_str()).collect();
     let otherwise = |nodes: &[String]| match nodes.is_empty()

@@ -16,6 +16,7 @@ pub mod dce;
 pub mod empties;
 pub mod fold;
 pub mod identity;
+pub mod narrow;
 pub mod shapes;
 
 use crate::{
