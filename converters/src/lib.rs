@@ -15,6 +15,8 @@ mod emit;
 pub mod lower;
 mod ops;
 pub mod registry;
+#[cfg(test)]
+mod samples;
 pub mod table;
 #[cfg(test)]
 #[allow(dead_code, missing_docs, reason = "a kit for tests")]

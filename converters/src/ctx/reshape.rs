@@ -2,9 +2,12 @@
 
 use crate::{
     Emit,
-    ctx::extent::{DimPlan, ExtentPlan, plan_extent},
+    ctx::{
+        dims,
+        extent::{DimPlan, ExtentPlan, plan_extent},
+    },
 };
-use trtc_ir::{Dim, NodeView, Refusal};
+use trtc_ir::{Code, Dim, NodeView, Refusal};
 use trtc_network::{
     TensorId,
     layer::{Extent, Layer},
@@ -79,6 +82,13 @@ pub fn plan(
         })
         .collect();
     let plan = plan_extent(node, &sizes, fallback)?;
+    // Values that come from outside the segment get a range of their own. They fit the tensor's range only where both
+    // follow from the same symbols.
+    if dims::product(&sizes) != dims::product(from) {
+        let why = "the sizes are not known to hold as many elements as the tensor has";
+        let refusal = Refusal::new(Code::SHAPE_VALUE, why);
+        return Err(fallback.map_or(refusal.clone(), |(_, name)| refusal.slot(name)));
+    }
     let placeholder = matches!(plan, ExtentPlan::Input(_)) && !allow_zero;
     Ok(ReshapePlan::Extent { to: plan, placeholder })
 }

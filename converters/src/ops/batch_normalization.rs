@@ -36,11 +36,13 @@ impl Converter for BatchNormalization {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::OUTPUTS,
             Code::RANK_UNKNOWN,
             Code::RANK,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 

@@ -36,9 +36,12 @@ impl Converter for Concat {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -97,6 +100,9 @@ impl Converter for Concat {
                 slots.push(slot);
             }
         }
+        if node.input_count() == 0 {
+            return Err(Refusal::new(Code::INVALID, "no inputs").slot("inputs"));
+        }
         if slots.is_empty() {
             return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
         }
@@ -128,4 +134,43 @@ fn joined(views: &[trtc_ir::ValueView<'_>]) -> Option<Vec<Dim>> {
     let useful = elements.iter().any(|dim| *dim != Dim::Unknown);
     (useful && elements.len() <= MAX_ELEMENTS && views.iter().all(|v| v.dtype().is_some_and(|d| d.is_int())))
         .then_some(elements)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+
+    fn concat() -> Case {
+        Case::new("Concat", 13).input(noise([2, 3])).input(noise([2, 1])).int("axis", 1)
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Concat", 13).input(noise([1])).int("axis", 0).gates(i8s([1], &[0]));
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(concat().dynamic(0, ["N", "M"]).dynamic(1, ["N", "1"]).types(), ["f32[N x M + 1]"]);
+        assert_eq!(concat().dynamic(0, ["?", "3"]).types(), ["f32[2 x 4]"]);
+        assert!(concat().int("axis", 0).invalid().contains("sizes 3 and 1"));
+        let shape =
+            Case::new("Concat", 13).input(list(&[1])).sizes(0, ["N"]).constant(list(&[-1, 4])).int("axis", 0);
+        assert_eq!(shape.types(), ["i64[3] = [N, -1, 4]"]);
+        let half = Case::new("Concat", 13).input(list(&[1, 1])).constant(list(&[-1])).int("axis", 0);
+        assert_eq!(half.types(), ["i64[3] = [?, ?, -1]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        concat().dynamic(0, ["N", "M"]).dynamic(1, ["N", "1"]).check(Tolerance::Exact);
+        concat().int("axis", -1).constant(noise([2, 2])).check(Tolerance::Exact);
+        Case::new("Concat", 13)
+            .input(list(&[1, 2]))
+            .constant(list(&[]))
+            .int("axis", 0)
+            .check(Tolerance::Exact);
+        let bool = |v| bools([1, 2], &[v, !v]);
+        Case::new("Concat", 13).input(bool(true)).input(bool(false)).int("axis", 0).check(Tolerance::Exact);
+    }
 }

@@ -44,12 +44,12 @@ impl Converter for ConstantOfShape {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
             Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
         ],
     };
 

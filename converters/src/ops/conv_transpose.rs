@@ -120,12 +120,14 @@ impl Converter for ConvTranspose {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::DIM_UNKNOWN,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 

@@ -51,11 +51,13 @@ impl Converter for Expand {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -129,4 +131,45 @@ impl Converter for Expand {
 /// A known dim above 1 is the dim of the result.
 fn own_known(d: &Dim, dim: &Dim) -> bool {
     matches!((d, dim), (Dim::Known(d), _) if *d > 1) && *dim != Dim::Known(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn expand(shape: &[i64]) -> Case {
+        Case::new("Expand", 13).input(noise([3, 1])).constant(list(shape))
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("Expand", 13).input(x(&[1])).constant(list(&[1])));
+        expand(&[1; 9]).refused(Code::RANK);
+        expand(&[0, 3, 1]).refused(Code::SHAPE);
+        let open = Case::new("Expand", 13).input(noise([3, 1])).input(list(&[3, 4]));
+        open.clone().refused(Code::SHAPE_VALUE);
+        open.unranked(1).refused(Code::RANK_UNKNOWN);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(expand(&[2, 1, 6]).types(), ["f32[2 x 3 x 6]"]);
+        assert_eq!(expand(&[1]).types(), ["f32[3 x 1]"]);
+        let symbolic = Case::new("Expand", 13).input(noise([3, 1])).input(list(&[3, 4])).sizes(1, ["N", "M"]);
+        assert_eq!(symbolic.dynamic(0, ["N", "1"]).types(), ["f32[N x M]"]);
+        assert!(expand(&[2, 6]).invalid().contains("do not broadcast"));
+        let ones = Case::new("Expand", 13).input(list(&[1])).sizes(0, ["N"]).constant(list(&[3]));
+        assert_eq!(ones.types(), ["i64[3] = [N, N, N]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        expand(&[2, 1, 6]).check(Tolerance::Exact);
+        expand(&[1, 1]).check(Tolerance::Exact);
+        expand(&[3, 4]).dynamic(0, ["N", "M"]).types();
+        expand(&[2, 1, 4]).dynamic(0, ["N", "1"]).check(Tolerance::Exact);
+        let symbolic = Case::new("Expand", 13).input(noise([3, 1])).input(list(&[3, 4])).sizes(1, ["N", "M"]);
+        symbolic.dynamic(0, ["N", "1"]).check(Tolerance::Exact);
+    }
 }

@@ -36,9 +36,12 @@ impl Converter for Flatten {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -73,5 +76,36 @@ impl Converter for Flatten {
     fn emit(&self, plan: Self::Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         vec![reshape::emit(cx, x, &plan)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+
+    fn flatten() -> Case {
+        Case::new("Flatten", 25).input(noise([2, 3, 4]))
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Flatten", 25).input(noise([1])).gates(i8s([1], &[0]));
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(flatten().types(), ["f32[2 x 12]"]);
+        assert_eq!(flatten().int("axis", 0).types(), ["f32[1 x 24]"]);
+        assert_eq!(flatten().int("axis", 3).types(), ["f32[24 x 1]"]);
+        assert_eq!(flatten().int("axis", -1).dynamic(0, ["N", "3", "4"]).types(), ["f32[3*N x 4]"]);
+        assert!(flatten().int("axis", 4).invalid().contains("out of range"));
+    }
+
+    #[test]
+    fn numbers() {
+        flatten().check(Tolerance::Exact);
+        flatten().dynamic(0, ["N", "M", "4"]).check(Tolerance::Exact);
+        flatten().int("axis", 2).dynamic(0, ["N", "M", "K"]).check(Tolerance::Exact);
+        flatten().int("axis", 0).dynamic(0, ["N", "M", "K"]).check(Tolerance::Exact);
     }
 }

@@ -34,18 +34,20 @@ impl Converter for Gather {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
             Code::RANK,
-            Code::CONSTANT_VALUE,
             Code::SHAPE,
+            Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
     fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let (Some(data), Some(indices)) = (node.input(0), node.input(1)) else {
-            return Err(Diag::invalid("two inputs are needed"));
+            return Ok(shape::types([shape::typed(dtype, None)]));
         };
         let (Some(x), Some(q)) = (data.shape(), indices.shape()) else {
             return Ok(shape::types([shape::typed(dtype, None)]));
@@ -82,5 +84,43 @@ impl Converter for Gather {
         let indices = indices::emit(cx, 1, &plan.indices);
         let mode = GatherMode::Default;
         vec![cx.one(Layer::Gather { data, indices, axis: plan.axis, mode, batch_dims: 0 })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn gather(indices: trtc_ir::Tensor) -> Case {
+        Case::new("Gather", 13).input(noise([3, 4])).input(indices).int("axis", 1)
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Gather", 13).input(noise([1])).input(list(&[0])).gates(i8s([1], &[0]));
+        Case::new("Gather", 13).input(noise([2])).constant(list(&[2])).refused(Code::CONSTANT_VALUE);
+        Case::new("Gather", 13).input(noise([1; 8])).input(i64s([1, 1], &[0])).refused(Code::RANK);
+    }
+
+    #[test]
+    fn types() {
+        let case = gather(i64s([2, 2], &[0, 1, -1, 2])).dynamic(0, ["N", "?"]).dynamic(1, ["2", "M"]);
+        assert_eq!(case.types(), ["f32[N x 2 x M]"]);
+        let shape = |k| Case::new("Gather", 13).input(list(&[2, 3, 4])).sizes(0, ["N", "3", "M"]).constant(k);
+        assert_eq!(shape(list(&[-1, 0])).types(), ["i64[2] = [M, N]"]);
+        assert_eq!(shape(i64s([], &[1])).types(), ["i64[] = [3]"]);
+        assert!(gather(list(&[0])).int("axis", 2).invalid().contains("out of range"));
+    }
+
+    #[test]
+    fn numbers() {
+        gather(i64s([2, 2], &[0, 1, -1, 2])).dynamic(0, ["N", "4"]).check(Tolerance::Exact);
+        gather(i32s([2], &[-4, 3])).check(Tolerance::Exact);
+        gather(i64s([], &[-2])).check(Tolerance::Exact);
+        Case::new("Gather", 13).input(noise([3, 4])).constant(list(&[-1, 0])).check(Tolerance::Exact);
+        let open = Case::new("Gather", 13).input(noise([3, 4])).dynamic(0, ["N", "4"]);
+        open.constant(i64s([], &[-1])).check(Tolerance::Exact);
+        Case::new("Gather", 13).input(bools([2], &[true, false])).input(list(&[1])).check(Tolerance::Exact);
     }
 }

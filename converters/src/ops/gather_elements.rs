@@ -34,10 +34,13 @@ impl Converter for GatherElements {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
-            Code::CONSTANT_VALUE,
+            Code::RANK,
             Code::SHAPE,
+            Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -64,5 +67,42 @@ impl Converter for GatherElements {
         let indices = indices::emit(cx, 1, &plan.indices);
         let mode = GatherMode::Element;
         vec![cx.one(Layer::Gather { data, indices, axis: plan.axis, mode, batch_dims: 0 })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn gather(indices: trtc_ir::Tensor) -> Case {
+        Case::new("GatherElements", 13).input(noise([3, 4])).input(indices).int("axis", 1)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("GatherElements", 13).input(x(&[1])).input(list(&[0])));
+        let case = Case::new("GatherElements", 13).input(noise([1])).input(list(&[0]));
+        Case::new("GatherElements", 13).input(noise([2])).constant(list(&[2])).refused(Code::CONSTANT_VALUE);
+        case.dynamic(0, ["0"]).refused(Code::SHAPE);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(gather(i64s([3, 2], &[0; 6])).dynamic(1, ["N", "2"]).types(), ["f32[N x 2]"]);
+        assert!(gather(list(&[0])).invalid().contains("rank 1 for rank 2"));
+    }
+
+    #[test]
+    fn numbers() {
+        gather(i64s([3, 2], &[0, 1, -1, 2, 3, 0]))
+            .dynamic(0, ["N", "4"])
+            .dynamic(1, ["N", "2"])
+            .check(Tolerance::Exact);
+        gather(i32s([2, 2], &[0, -1, 3, 2])).check(Tolerance::Exact);
+        let case = Case::new("GatherElements", 13)
+            .input(noise([3, 4]))
+            .constant(i64s([2, 3], &[0, -1, 2, 1, 0, -3]));
+        case.int("axis", 0).check(Tolerance::Exact);
     }
 }

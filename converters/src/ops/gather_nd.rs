@@ -49,12 +49,14 @@ impl Converter for GatherNd {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::DIM_UNKNOWN,
-            Code::CONSTANT_VALUE,
             Code::SHAPE,
+            Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -93,5 +95,51 @@ impl Converter for GatherNd {
         let indices = indices::emit(cx, 1, &plan.indices);
         let mode = GatherMode::Nd;
         vec![cx.one(Layer::Gather { data, indices, axis: 0, mode, batch_dims: plan.batch })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn gather(indices: trtc_ir::Tensor) -> Case {
+        Case::new("GatherND", 13).input(noise([2, 3, 4])).input(indices)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("GatherND", 13).input(x(&[2])).input(i64s([1, 1], &[0])));
+        let case = Case::new("GatherND", 13).input(noise([2])).input(i64s([1, 1], &[0]));
+        case.clone().dynamic(1, ["1", "k"]).refused(Code::DIM_UNKNOWN);
+        case.dynamic(0, ["0"]).refused(Code::SHAPE);
+        Case::new("GatherND", 13)
+            .input(noise([2]))
+            .constant(i64s([1, 1], &[2]))
+            .refused(Code::CONSTANT_VALUE);
+        Case::new("GatherND", 13).input(noise([1; 8])).input(i64s([1, 1, 1], &[0])).refused(Code::RANK);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(gather(i64s([5, 2], &[0; 10])).types(), ["f32[5 x 4]"]);
+        assert_eq!(gather(i64s([5, 3], &[0; 15])).dynamic(1, ["N", "3"]).types(), ["f32[N]"]);
+        assert_eq!(gather(i64s([2, 1], &[0; 2])).int("batch_dims", 1).types(), ["f32[2 x 4]"]);
+        assert!(gather(i64s([1, 4], &[0; 4])).invalid().contains("4 indices into rank 3"));
+        assert!(gather(i64s([1, 2], &[0; 2])).int("batch_dims", 2).invalid().contains("batch dims"));
+    }
+
+    #[test]
+    fn numbers() {
+        gather(i64s([2, 2], &[0, 1, -1, -3])).check(Tolerance::Exact);
+        gather(i64s([2, 3], &[0, 1, 3, 1, 2, -1]))
+            .dynamic(0, ["N", "3", "4"])
+            .dynamic(1, ["M", "3"])
+            .check(Tolerance::Exact);
+        gather(i64s([2, 1], &[2, -1])).int("batch_dims", 1).check(Tolerance::Exact);
+        Case::new("GatherND", 13)
+            .input(noise([2, 3]))
+            .constant(i64s([2, 2], &[0, -1, -1, 1]))
+            .check(Tolerance::Exact);
     }
 }

@@ -46,11 +46,13 @@ impl Converter for GlobalPool {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 

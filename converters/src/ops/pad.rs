@@ -75,7 +75,7 @@ impl Converter for Pad {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::DIM_UNKNOWN,
@@ -83,6 +83,8 @@ impl Converter for Pad {
             Code::NOT_CONSTANT,
             Code::SHAPE_VALUE,
             Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 

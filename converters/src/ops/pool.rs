@@ -61,13 +61,15 @@ impl Converter for Pool {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::OUTPUTS,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::DIM_UNKNOWN,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 

@@ -63,9 +63,12 @@ impl Converter for Range {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
+            Code::INVALID,
         ],
     };
 

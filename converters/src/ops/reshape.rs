@@ -44,11 +44,13 @@ impl Converter for Reshape {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -165,4 +167,57 @@ fn result(
         },
     }
     Ok(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn reshape(shape: &[i64]) -> Case {
+        Case::new("Reshape", 25).input(noise([2, 3, 4])).constant(list(shape))
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Reshape", 25).input(noise([1])).constant(list(&[-1])).gates(i8s([1], &[0]));
+        let case = Case::new("Reshape", 25).input(noise([2, 3])).input(list(&[3, 2]));
+        case.clone().refused(Code::SHAPE_VALUE);
+        case.clone().unranked(1).refused(Code::RANK_UNKNOWN);
+        case.clone().sizes(1, ["a?", "b?"]).refused(Code::SHAPE_VALUE);
+        case.sizes(1, ["a", "b"]).refused(Code::SHAPE_VALUE);
+        reshape(&[2, 3, 4, 1, 1, 1, 1, 1, 1]).refused(Code::RANK);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(reshape(&[4, -1]).types(), ["f32[4 x 6]"]);
+        assert_eq!(reshape(&[0, -1]).types(), ["f32[2 x 12]"]);
+        assert_eq!(reshape(&[0, -1]).dynamic(0, ["N", "3", "4"]).types(), ["f32[N x 12]"]);
+        assert_eq!(reshape(&[-1, 4]).dynamic(0, ["N", "3", "4"]).types(), ["f32[3*N x 4]"]);
+        assert_eq!(reshape(&[-1, 0, 2]).dynamic(0, ["N", "?", "4"]).types(), ["f32[2*N x ? x 2]"]);
+        let symbolic = Case::new("Reshape", 25).input(noise([2, 3, 4])).input(list(&[2, 12]));
+        let symbolic = symbolic.dynamic(0, ["N", "3", "4"]).sizes(1, ["N", "-1"]);
+        assert_eq!(symbolic.types(), ["f32[N x 12]"]);
+        let elements = Case::new("Reshape", 25).input(list(&[1])).sizes(0, ["N"]).constant(list(&[]));
+        assert_eq!(elements.types(), ["i64[] = [N]"]);
+    }
+
+    #[test]
+    fn invalid() {
+        assert!(reshape(&[5, -1]).invalid().contains("24 elements"));
+        assert!(reshape(&[-1, -1]).invalid().contains("more than one"));
+        assert!(reshape(&[-2, -1]).invalid().contains("-2"));
+        assert!(reshape(&[2, 3, 4, 0]).invalid().contains("copies no dim"));
+        assert!(reshape(&[7]).invalid().contains("against 7"));
+    }
+
+    #[test]
+    fn numbers() {
+        reshape(&[4, -1]).check(Tolerance::Exact);
+        reshape(&[-1, 4]).dynamic(0, ["N", "3", "4"]).check(Tolerance::Exact);
+        reshape(&[0, 0, 2, 2]).dynamic(0, ["N", "M", "4"]).check(Tolerance::Exact);
+        let bounded = Case::new("Reshape", 25).input(noise([4, 3])).input(list(&[3, 4]));
+        bounded.dynamic(0, ["N", "M"]).sizes(1, ["M", "N"]).check(Tolerance::Exact);
+    }
 }

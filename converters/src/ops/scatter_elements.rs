@@ -34,11 +34,14 @@ impl Converter for ScatterElements {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::RANK_UNKNOWN,
-            Code::CONSTANT_VALUE,
+            Code::RANK,
             Code::SHAPE,
+            Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -76,5 +79,47 @@ impl Converter for ScatterElements {
         let updates = cx.input(2);
         let mode = ScatterMode::Element;
         vec![cx.one(Layer::Scatter { data, indices, updates, mode, axis: plan.axis })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn scatter(indices: trtc_ir::Tensor) -> Case {
+        Case::new("ScatterElements", 18)
+            .input(noise([3, 4]))
+            .input(indices)
+            .input(noise([3, 2]))
+            .int("axis", 1)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("ScatterElements", 18).input(x(&[2])).input(list(&[0])).input(x(&[1])));
+        let case = Case::new("ScatterElements", 18).input(noise([2])).input(list(&[0])).input(noise([1]));
+        case.clone().str("reduction", "add").refused(Code::ATTRIBUTE);
+        case.dynamic(0, ["0"]).refused(Code::SHAPE);
+        let case = Case::new("ScatterElements", 18).input(noise([2])).constant(list(&[2])).input(noise([1]));
+        case.refused(Code::CONSTANT_VALUE);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(scatter(i64s([3, 2], &[0; 6])).dynamic(0, ["N", "4"]).types(), ["f32[N x 4]"]);
+        assert!(scatter(list(&[0])).invalid().contains("rank 1 for rank 2"));
+    }
+
+    #[test]
+    fn numbers() {
+        let indices = [0, 1, -1, 2, 3, 0];
+        scatter(i64s([3, 2], &indices)).check(Tolerance::Exact);
+        let dynamic = scatter(i64s([3, 2], &indices)).dynamic(0, ["N", "4"]).dynamic(1, ["N", "2"]);
+        dynamic.dynamic(2, ["N", "2"]).check(Tolerance::Exact);
+        let case = Case::new("ScatterElements", 18).input(noise([3, 4])).constant(i64s([1, 2], &[-1, 0]));
+        case.input(noise([1, 2])).check(Tolerance::Exact);
+        let bool = Case::new("ScatterElements", 18).input(bools([3], &[false; 3])).input(list(&[1]));
+        bool.input(bools([1], &[true])).check(Tolerance::Exact);
     }
 }

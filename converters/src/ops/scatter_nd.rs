@@ -31,12 +31,15 @@ impl Converter for ScatterNd {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::DIM_UNKNOWN,
-            Code::CONSTANT_VALUE,
             Code::SHAPE,
+            Code::CONSTANT_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -78,5 +81,42 @@ impl Converter for ScatterNd {
         let indices = indices::emit(cx, 1, &plan);
         let updates = cx.input(2);
         vec![cx.one(Layer::Scatter { data, indices, updates, mode: ScatterMode::Nd, axis: 0 })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn scatter(indices: trtc_ir::Tensor, updates: trtc_ir::Tensor) -> Case {
+        Case::new("ScatterND", 18).input(noise([3, 4])).input(indices).input(updates)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| {
+            Case::new("ScatterND", 18).input(x(&[2])).input(i64s([1, 1], &[0])).input(x(&[1]))
+        });
+        let case = Case::new("ScatterND", 18).input(noise([2])).input(i64s([1, 1], &[0])).input(noise([1]));
+        case.clone().str("reduction", "max").refused(Code::ATTRIBUTE);
+        case.clone().dynamic(1, ["1", "k"]).refused(Code::DIM_UNKNOWN);
+        case.dynamic(0, ["0"]).refused(Code::SHAPE);
+        let case =
+            Case::new("ScatterND", 18).input(noise([2])).constant(i64s([1, 1], &[2])).input(noise([1]));
+        case.refused(Code::CONSTANT_VALUE);
+    }
+
+    #[test]
+    fn types() {
+        let case = scatter(i64s([1, 1], &[0]), noise([1, 4])).dynamic(0, ["N", "4"]);
+        assert_eq!(case.types(), ["f32[N x 4]"]);
+        assert!(scatter(i64s([1, 3], &[0; 3]), noise([1])).invalid().contains("3 indices into rank 2"));
+    }
+
+    #[test]
+    fn numbers() {
+        scatter(i64s([2, 1], &[-1, 0]), noise([2, 4])).check(Tolerance::Exact);
+        scatter(i64s([2, 2], &[-1, 0, 1, -2]), noise([2])).dynamic(0, ["N", "4"]).check(Tolerance::Exact);
     }
 }

@@ -42,9 +42,12 @@ impl Converter for Shape {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -81,5 +84,36 @@ impl Converter for Shape {
             mode: SampleMode::Strict,
             fill: None,
         })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("Shape", 25).input(x(&[2])));
+        Case::new("Shape", 25).input(noise([2, 3])).int("start", 5).refused(Code::SHAPE);
+    }
+
+    #[test]
+    fn types() {
+        let case = Case::new("Shape", 25).input(noise([2, 3, 4])).dynamic(0, ["N", "3", "?"]);
+        assert_eq!(case.types(), ["i64[3] = [N, 3, ?]"]);
+        assert_eq!(case.clone().int("start", 1).types(), ["i64[2] = [3, ?]"]);
+        assert_eq!(case.clone().int("start", -1).types(), ["i64[1] = [?]"]);
+        assert_eq!(case.clone().int("end", -1).types(), ["i64[2] = [N, 3]"]);
+        assert_eq!(case.int("start", 2).int("end", 1).types(), ["i64[0] = []"]);
+        assert_eq!(Case::new("Shape", 25).input(noise([2])).unranked(0).types(), ["i64[?]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        let case = Case::new("Shape", 25).input(noise([2, 3, 4])).dynamic(0, ["N", "3", "M"]);
+        case.check(Tolerance::Exact);
+        case.int("start", 1).int("end", 3).check(Tolerance::Exact);
+        Case::new("Shape", 25).input(bools([2, 2], &[true; 4])).check(Tolerance::Exact);
     }
 }

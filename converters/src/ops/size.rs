@@ -31,8 +31,11 @@ impl Converter for Size {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -53,5 +56,38 @@ impl Converter for Size {
         let x = cx.input(0);
         let x = cx.one(Layer::Shape { x });
         vec![cx.one(Layer::Reduce { x, op: ReduceOp::Prod, axes: vec![0], keep_dims: false })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    #[test]
+    fn refusals() {
+        Case::new("Size", 25).input(f64s([1], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        Case::new("Size", 25).input(i8s([1], &[1])).refused(Code::DTYPE_KERNEL);
+        Case::new("Size", 25).input(noise([1])).untyped(0).refused(Code::DTYPE_UNKNOWN);
+        Case::new("Size", 25).input(noise([1])).unranked(0).refused(Code::RANK_UNKNOWN);
+        Case::new("Size", 25).input(noise([1; 9])).refused(Code::RANK);
+        Case::new("Size", 25)
+            .input(bf16s([1], &[1.0]))
+            .target("rtx-1.7:sm75")
+            .refused(Code::COMPUTE_CAPABILITY);
+        Case::new("Size", 25).absent().refused(Code::INVALID);
+    }
+
+    #[test]
+    fn types() {
+        let case = Case::new("Size", 25).input(noise([2, 3, 4]));
+        assert_eq!(case.types(), ["i64[] = [24]"]);
+        assert_eq!(case.dynamic(0, ["N", "3", "N"]).types(), ["i64[] = [3*N*N]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        Case::new("Size", 25).input(noise([2, 3, 4])).dynamic(0, ["N", "3", "M"]).check(Tolerance::Exact);
+        Case::new("Size", 25).input(noise([])).check(Tolerance::Exact);
     }
 }

@@ -108,11 +108,14 @@ impl Converter for Slice {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
-            Code::NOT_CONSTANT,
+            Code::RANK,
             Code::SHAPE,
+            Code::NOT_CONSTANT,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -174,4 +177,60 @@ fn picked(list: &[Dim], part: &Part) -> Option<Vec<Dim>> {
     let (start, size) = (part.start.known()?, part.size.known()?);
     let at = |k: i64| usize::try_from(start.checked_add(k.checked_mul(part.step)?)?).ok();
     (0..size).map(|k| list.get(at(k)?).cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn slice(starts: &[i64], ends: &[i64], axes: &[i64], steps: &[i64]) -> Case {
+        let case = Case::new("Slice", 13).input(noise([5, 6])).constant(list(starts)).constant(list(ends));
+        case.constant(list(axes)).constant(list(steps))
+    }
+
+    #[test]
+    fn refusals() {
+        let one = list(&[1]);
+        let case = Case::new("Slice", 13).input(noise([1])).constant(list(&[0])).constant(one.clone());
+        case.constant(list(&[0])).gates(i8s([1], &[0]));
+        slice(&[1], &[1], &[0], &[1]).refused(Code::SHAPE);
+        let case = Case::new("Slice", 13).input(noise([5, 6]));
+        case.clone().input(list(&[0])).constant(one.clone()).refused(Code::SHAPE_VALUE);
+        case.constant(list(&[0])).constant(one.clone()).input(list(&[0])).refused(Code::NOT_CONSTANT);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(slice(&[1], &[4], &[0], &[2]).types(), ["f32[2 x 6]"]);
+        assert_eq!(slice(&[-3], &[i64::MAX], &[1], &[1]).types(), ["f32[5 x 3]"]);
+        assert_eq!(slice(&[-1], &[i64::MIN], &[1], &[-1]).types(), ["f32[5 x 6]"]);
+        assert_eq!(slice(&[-1], &[-7], &[1], &[-2]).types(), ["f32[5 x 3]"]);
+        assert_eq!(slice(&[0], &[i64::MAX], &[0], &[1]).dynamic(0, ["N", "6"]).types(), ["f32[N x 6]"]);
+        assert_eq!(slice(&[1], &[i64::MAX], &[0], &[1]).dynamic(0, ["N", "6"]).types(), ["f32[N - 1 x 6]"]);
+        assert_eq!(slice(&[0], &[-1], &[0], &[1]).dynamic(0, ["N", "6"]).types(), ["f32[N - 1 x 6]"]);
+        assert_eq!(slice(&[0], &[3], &[0], &[1]).dynamic(0, ["N", "6"]).types(), ["f32[min(3, N) x 6]"]);
+        let shape = Case::new("Slice", 13).input(list(&[2, 3, 4])).sizes(0, ["N", "3", "M"]);
+        let shape = shape
+            .constant(list(&[-1]))
+            .constant(list(&[i64::MIN]))
+            .constant(list(&[0]))
+            .constant(list(&[-1]));
+        assert_eq!(shape.types(), ["i64[3] = [M, 3, N]"]);
+        assert!(slice(&[0], &[3], &[0], &[0]).invalid().contains("a step of 0"));
+        assert!(slice(&[0, 1], &[3], &[0], &[1]).invalid().contains("unequal length"));
+        let open = Case::new("Slice", 13).input(noise([5, 6])).input(list(&[0])).constant(list(&[1]));
+        assert_eq!(open.types(), ["f32[? x 6]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        slice(&[1], &[4], &[0], &[2]).check(Tolerance::Exact);
+        slice(&[-1, 5], &[i64::MIN, 0], &[1, 0], &[-1, -2]).check(Tolerance::Exact);
+        slice(&[1], &[i64::MAX], &[0], &[1]).dynamic(0, ["N", "6"]).check(Tolerance::Exact);
+        slice(&[-2], &[-20], &[0], &[-1]).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
+        slice(&[0], &[3], &[0], &[1]).dynamic(0, ["N", "6"]).check(Tolerance::Exact);
+        let bounded = Case::new("Slice", 13).input(noise([5, 6])).dynamic(0, ["N", "6"]).input(list(&[1]));
+        bounded.sizes(1, ["s"]).constant(list(&[i64::MAX])).check(Tolerance::Exact);
+    }
 }

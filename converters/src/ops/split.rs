@@ -70,10 +70,13 @@ impl Converter for Split {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -156,5 +159,44 @@ impl Converter for Split {
             }));
         }
         outputs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn split() -> Case {
+        Case::new("Split", 18).input(noise([2, 7])).int("axis", 1)
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Split", 18).input(noise([1])).int("num_outputs", 1).gates(i8s([1], &[0]));
+        split().input(list(&[3, 4])).outputs(2).refused(Code::SHAPE_VALUE);
+        split().constant(list(&[0, 7])).outputs(2).refused(Code::SHAPE);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(
+            split().int("num_outputs", 3).outputs(3).types(),
+            ["f32[2 x 3]", "f32[2 x 3]", "f32[2 x 1]"]
+        );
+        assert_eq!(split().constant(list(&[2, 5])).outputs(2).types(), ["f32[2 x 2]", "f32[2 x 5]"]);
+        let even = split().int("num_outputs", 2).outputs(2).dynamic(0, ["2", "N"]);
+        assert_eq!(even.types(), ["f32[2 x floordiv(N + 1, 2)]", "f32[2 x N - floordiv(N + 1, 2)]"]);
+        assert!(split().constant(list(&[2, 6])).outputs(2).invalid().contains("8 in sum"));
+        let shape =
+            Case::new("Split", 18).input(list(&[1, 2, 3])).sizes(0, ["N", "3", "M"]).int("num_outputs", 3);
+        assert_eq!(shape.outputs(3).types(), ["i64[1] = [N]", "i64[1] = [3]", "i64[1] = [M]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        split().int("num_outputs", 3).outputs(3).dynamic(0, ["N", "7"]).check(Tolerance::Exact);
+        split().constant(list(&[2, 5])).outputs(2).check(Tolerance::Exact);
+        split().int("num_outputs", 2).outputs(2).dynamic(0, ["2", "N"]).check(Tolerance::Exact);
     }
 }

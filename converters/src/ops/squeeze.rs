@@ -30,10 +30,15 @@ impl Converter for Squeeze {
         limits: "axes constant; squeezed dims known to be 1",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
-            Code::NOT_CONSTANT,
+            Code::RANK,
             Code::DIM_UNKNOWN,
             Code::SHAPE,
+            Code::NOT_CONSTANT,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -42,6 +47,13 @@ impl Converter for Squeeze {
         let elements = node.input(0).and_then(|x| x.elements()).map(<[Dim]>::to_vec);
         let Some(dims) = dims else { return Ok(shape::types([shape::typed(dtype, None)])) };
         let axes = match node.input(1) {
+            // A dim that may turn out to be 1 leaves even the rank open.
+            None if dims
+                .iter()
+                .any(|dim| dim.known().is_none() && node.symbols().interval(dim).contains(1)) =>
+            {
+                return Ok(shape::types([shape::typed(dtype, None)]));
+            }
             None => (0..dims.len()).filter(|&k| dims[k] == Dim::Known(1)).collect(),
             Some(axes) => match axes.const_i64s() {
                 Some(list) => shape::axes(&list, dims.len())?,
@@ -64,7 +76,7 @@ impl Converter for Squeeze {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
-        check::not_empty(&x, "data")?;
+        check::never_empty(&x, "data")?;
         let axes: Vec<usize> = match node.input(1) {
             Some(_) => check::constant_i64s(node, 1, "axes")?
                 .into_iter()
@@ -91,5 +103,38 @@ impl Converter for Squeeze {
     fn emit(&self, Plan(axes): Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         vec![if axes.is_empty() { cx.one(Layer::Identity { x }) } else { cx.one(Layer::Squeeze { x, axes }) }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn squeeze() -> Case {
+        Case::new("Squeeze", 25).input(noise([1, 3, 1]))
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("Squeeze", 25).input(x(&[1])).constant(list(&[0])));
+        squeeze().constant(list(&[0])).dynamic(0, ["1", "0", "1"]).refused(Code::SHAPE);
+        squeeze().input(list(&[0])).refused(Code::NOT_CONSTANT);
+        squeeze().dynamic(0, ["N", "3", "1"]).refused(Code::DIM_UNKNOWN);
+        squeeze().constant(list(&[0])).dynamic(0, ["?", "3", "1"]).refused(Code::DIM_UNKNOWN);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(squeeze().types(), ["f32[3]"]);
+        assert_eq!(squeeze().constant(list(&[-1])).types(), ["f32[1 x 3]"]);
+        assert_eq!(squeeze().dynamic(0, ["N", "3", "1"]).types(), ["f32[..]"]);
+        assert!(squeeze().constant(list(&[1])).invalid().contains("size 3"));
+    }
+
+    #[test]
+    fn numbers() {
+        squeeze().check(Tolerance::Exact);
+        squeeze().constant(list(&[0])).dynamic(0, ["1", "N", "M"]).check(Tolerance::Exact);
     }
 }

@@ -38,10 +38,13 @@ impl Converter for Tile {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -102,5 +105,39 @@ impl Converter for Tile {
         let size = cx.extent(&size);
         let (start, stride) = (Extent::Static(vec![0; rank]), Extent::Static(vec![1; rank]));
         vec![cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Wrap, fill: None })]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn tile(repeats: &[i64]) -> Case {
+        Case::new("Tile", 13).input(noise([2, 3])).constant(list(repeats))
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("Tile", 13).input(x(&[1])).constant(list(&[1])));
+        tile(&[0, 1]).refused(Code::SHAPE);
+        Case::new("Tile", 13).input(noise([2, 3])).input(list(&[1, 2])).refused(Code::SHAPE_VALUE);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(tile(&[2, 3]).dynamic(0, ["N", "3"]).types(), ["f32[2*N x 9]"]);
+        assert!(tile(&[2]).invalid().contains("1 repeats for rank 2"));
+        assert!(tile(&[-2, 1]).invalid().contains("negative"));
+        let shape = Case::new("Tile", 13).input(list(&[2, 3])).sizes(0, ["N", "3"]).constant(list(&[2]));
+        assert_eq!(shape.types(), ["i64[4] = [N, 3, N, 3]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        tile(&[2, 3]).check(Tolerance::Exact);
+        tile(&[1, 1]).check(Tolerance::Exact);
+        tile(&[1, 2]).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
+        Case::new("Tile", 13).input(bools([2], &[true, false])).constant(list(&[3])).check(Tolerance::Exact);
     }
 }

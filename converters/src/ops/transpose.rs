@@ -45,9 +45,12 @@ impl Converter for Transpose {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -71,5 +74,33 @@ impl Converter for Transpose {
     fn emit(&self, Plan(order): Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         vec![cx.transpose(x, order)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+
+    fn transpose() -> Case {
+        Case::new("Transpose", 25).input(noise([2, 3, 4]))
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Transpose", 25).input(noise([1])).gates(i8s([1], &[0]));
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(transpose().dynamic(0, ["N", "3", "?"]).types(), ["f32[? x 3 x N]"]);
+        assert_eq!(transpose().ints("perm", &[1, 0, 2]).types(), ["f32[3 x 2 x 4]"]);
+        assert!(transpose().ints("perm", &[1, 1, 2]).invalid().contains("does not permute"));
+    }
+
+    #[test]
+    fn numbers() {
+        transpose().dynamic(0, ["N", "3", "M"]).check(Tolerance::Exact);
+        transpose().ints("perm", &[0, 1, 2]).check(Tolerance::Exact);
+        Case::new("Transpose", 25).input(bools([2, 1], &[true, false])).check(Tolerance::Exact);
     }
 }

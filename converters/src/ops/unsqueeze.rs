@@ -31,11 +31,13 @@ impl Converter for Unsqueeze {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::RANK_UNKNOWN,
             Code::RANK,
-            Code::NOT_CONSTANT,
             Code::SHAPE,
+            Code::NOT_CONSTANT,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
@@ -73,5 +75,38 @@ impl Converter for Unsqueeze {
     fn emit(&self, Plan(axes): Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         vec![if axes.is_empty() { x } else { cx.one(Layer::Unsqueeze { x, axes }) }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn unsqueeze(axes: &[i64]) -> Case {
+        Case::new("Unsqueeze", 25).input(noise([2, 3])).constant(list(axes))
+    }
+
+    #[test]
+    fn refusals() {
+        Case::new("Unsqueeze", 25).input(noise([1])).constant(list(&[0])).gates(i8s([1], &[0]));
+        Case::new("Unsqueeze", 25).input(noise([2])).input(list(&[0])).refused(Code::NOT_CONSTANT);
+        unsqueeze(&[0, 1, 2, 3, 4, 5, 6]).refused(Code::RANK);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(unsqueeze(&[-1, 0]).dynamic(0, ["N", "3"]).types(), ["f32[1 x N x 3 x 1]"]);
+        assert!(unsqueeze(&[0, 0]).invalid().contains("twice"));
+        assert!(unsqueeze(&[3]).invalid().contains("out of range"));
+        let scalar = Case::new("Unsqueeze", 25).input(i64s([], &[3])).sizes(0, ["N"]).constant(list(&[0]));
+        assert_eq!(scalar.types(), ["i64[1] = [N]"]);
+        assert_eq!(Case::new("Unsqueeze", 25).input(noise([2])).input(list(&[0])).types(), ["f32[? x ?]"]);
+    }
+
+    #[test]
+    fn numbers() {
+        unsqueeze(&[-1, 0]).dynamic(0, ["N", "3"]).check(Tolerance::Exact);
+        unsqueeze(&[]).check(Tolerance::Exact);
     }
 }

@@ -195,13 +195,16 @@ impl Converter for Resize {
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
-            Code::COMPUTE_CAPABILITY,
+            Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
             Code::RANK_UNKNOWN,
+            Code::RANK,
             Code::DIM_UNKNOWN,
             Code::SHAPE,
             Code::NOT_CONSTANT,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
         ],
     };
 
