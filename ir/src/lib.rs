@@ -20,6 +20,7 @@ pub mod graph;
 pub mod infer;
 pub mod oracle;
 pub mod passes;
+pub mod ranges;
 pub mod symbols;
 pub mod tensor;
 pub mod types;

@@ -100,6 +100,13 @@ impl Symbols {
         }
     }
 
+    /// Marks a symbol that no graph input has as a dim.
+    pub fn set_unbacked(&mut self, symbol: Symbol) {
+        if let Some(info) = self.infos.get_mut(symbol.0 as usize) {
+            info.unbacked = true;
+        }
+    }
+
     /// Range of a dim.
     pub fn interval(&self, dim: &Dim) -> Interval {
         dim.interval(&|symbol| self.range(symbol))

@@ -1,7 +1,6 @@
 //! Type and small-value inference: the traits, and the driver that walks a module.
 
 mod driver;
-pub mod helpers;
 
 use crate::{
     diag::Diag,
@@ -48,7 +47,7 @@ pub struct Constraint {
 }
 
 /// Kinds of [`Constraint`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConstraintKind {
     /// The dim is at least the number.
     AtLeast(Dim, i64),

@@ -23,6 +23,7 @@ use crate::{
     diag::Diag,
     graph::{Graph, Module, NodeId},
     infer::{Constraint, Rules, Visitor, infer_with, node_path, put_attrs, take_attrs},
+    ranges::{self, RangeReport, ShapeSpec},
     symbols::Symbols,
     verify::debug_verify,
 };
@@ -97,6 +98,30 @@ pub struct Report {
     pub ledger: Ledger,
     /// What must hold of the symbols, as the nodes that are left demand.
     pub constraints: Vec<Constraint>,
+    /// What became of the symbols of the inputs; empty after [`run_all`].
+    pub ranges: RangeReport,
+}
+
+impl Ledger {
+    fn append(&mut self, mut later: Ledger) {
+        self.folded.append(&mut later.folded);
+        self.removed.append(&mut later.removed);
+    }
+}
+
+/// [`run_all`] with the shapes that the user wants; every open dim of the inputs gets its range, and what the ranges
+/// settle is simplified once more.
+///
+/// # Errors
+/// What inference says against the model, or what the model says against the shapes.
+pub fn prepare(module: &mut Module, shapes: &[ShapeSpec], rules: &dyn Rules) -> Result<Report, Vec<Diag>> {
+    let asked = ranges::apply(module, shapes)?;
+    let first = run_all(module, rules)?;
+    let ranges = ranges::derive(module, &asked, &first.constraints)?;
+    let mut ledger = first.ledger;
+    let second = run_all(module, rules)?;
+    ledger.append(second.ledger);
+    Ok(Report { ledger, constraints: second.constraints, ranges })
 }
 
 /// Most rounds of [`run_all`]. A round folds chains of any length; another is needed only behind a branch that was
@@ -120,11 +145,11 @@ pub fn run_all(module: &mut Module, rules: &dyn Rules) -> Result<Report, Vec<Dia
             debug_verify(module, name);
         }
         if !changed {
-            return Ok(Report { ledger, constraints });
+            return Ok(Report { ledger, constraints, ..Report::default() });
         }
     }
     let constraints = infer_with(module, rules, None)?;
-    Ok(Report { ledger, constraints })
+    Ok(Report { ledger, constraints, ..Report::default() })
 }
 
 type Pass = fn(&mut Module, &mut Ledger) -> bool;

@@ -1,0 +1,515 @@
+//! Sizes that meet what the nodes demand: alone by trying every value, jointly by a bounded search.
+
+use super::{Asked, Outcome, Source, SymbolRange, roles};
+use crate::{
+    diag::Diag,
+    dim::{Dim, Interval, Symbol},
+    graph::{Graph, Module},
+    infer::{Constraint, ConstraintKind},
+    symbols::Symbols,
+};
+use std::collections::{HashMap, HashSet};
+
+/// Values that are tried for one symbol, unless the user or the model allow more.
+const LIMIT: i64 = 4096;
+/// Values that are tried where none up to [`LIMIT`] is valid.
+const FAR_LIMIT: i64 = 1 << 16;
+/// Steps of a joint search before it gives up.
+const BUDGET: usize = 60_000;
+/// Most values of one symbol that a joint search looks at.
+const CANDIDATES: usize = 384;
+/// Elements of the largest value that the defaults may lead to.
+const LARGEST: i128 = 1 << 28;
+
+/// Symbols with what is known of each, and what has to hold.
+pub(super) struct Problem {
+    vars: Vec<Var>,
+    demands: Vec<Demand>,
+    /// Symbols that are the same as another.
+    merged: Vec<(Symbol, Symbol)>,
+}
+
+struct Var {
+    symbol: Symbol,
+    /// The user's range.
+    asked: Option<(i64, Option<i64>, i64)>,
+    /// The model's range.
+    model: Interval,
+    opt: i64,
+    max: i64,
+    /// Valid values on their own, ascending.
+    valid: Vec<i64>,
+}
+
+struct Demand {
+    text: String,
+    node: String,
+    kind: ConstraintKind,
+    vars: Vec<usize>,
+    /// May be given up when nothing meets it.
+    soft: bool,
+}
+
+pub(super) struct Solution {
+    pub symbols: Vec<(Symbol, SymbolRange)>,
+    pub unmet: Vec<String>,
+}
+
+impl Problem {
+    pub fn new(module: &Module, mentioned: &[Symbol], asked: &Asked, constraints: &[Constraint]) -> Problem {
+        let mut merged = Merged::default();
+        for constraint in constraints {
+            if let ConstraintKind::Equal(a, b) = &constraint.kind
+                && !is_conditional(&constraint.node)
+                && let (Some(a), Some(b)) = (a.as_symbol(), b.as_symbol())
+                && mentioned.contains(&a)
+                && mentioned.contains(&b)
+            {
+                merged.join(a, b);
+            }
+        }
+        let kept: Vec<Symbol> = mentioned.iter().copied().filter(|&s| merged.root(s) == s).collect();
+        let index: HashMap<Symbol, usize> = kept.iter().enumerate().map(|(k, &s)| (s, k)).collect();
+        let vars = kept
+            .iter()
+            .map(|&symbol| {
+                let defaults = roles::defaults(module, symbol);
+                let mates = mentioned.iter().filter(|&&s| merged.root(s) == symbol);
+                let asked = mates.filter_map(|mate| asked.ranges.get(mate)).copied().reduce(narrower);
+                let model = module.symbols.range(symbol);
+                Var { symbol, asked, model, opt: defaults.opt, max: defaults.max, valid: Vec::new() }
+            })
+            .collect();
+        let mut problem = Problem {
+            vars,
+            demands: Vec::new(),
+            merged: mentioned
+                .iter()
+                .map(|&s| (s, merged.root(s)))
+                .filter(|(symbol, root)| symbol != root)
+                .collect(),
+        };
+        let rename = |dim: &Dim| dim.substitute(&|symbol| Dim::symbol(merged.root(symbol)));
+        let mut seen = HashSet::new();
+        let hard = asked.demands.iter().map(|c| (c, false));
+        for (constraint, soft) in hard.chain(constraints.iter().map(|c| (c, true))) {
+            let kind = match &constraint.kind {
+                ConstraintKind::AtLeast(dim, least) => ConstraintKind::AtLeast(rename(dim), *least),
+                ConstraintKind::Equal(a, b) => ConstraintKind::Equal(rename(a), rename(b)),
+                ConstraintKind::Broadcast(a, b) => ConstraintKind::Broadcast(rename(a), rename(b)),
+            };
+            problem.demand(&module.symbols, &index, &mut seen, &constraint.node, kind, soft);
+        }
+        // No value may be empty.
+        let mut dims = HashSet::new();
+        symbolic_dims(&module.graph, &mut dims);
+        let mut dims: Vec<(String, Dim)> =
+            dims.iter().map(|dim| (module.symbols.show(dim), rename(dim))).collect();
+        dims.sort_by(|a, b| a.0.cmp(&b.0));
+        for (_, dim) in dims {
+            problem.demand(&module.symbols, &index, &mut seen, "", ConstraintKind::AtLeast(dim, 1), true);
+        }
+        problem
+    }
+
+    fn demand(
+        &mut self,
+        symbols: &Symbols,
+        index: &HashMap<Symbol, usize>,
+        seen: &mut HashSet<ConstraintKind>,
+        node: &str,
+        kind: ConstraintKind,
+        soft: bool,
+    ) {
+        if !seen.insert(kind.clone()) {
+            return;
+        }
+        let mut vars = Vec::new();
+        let mut foreign = false;
+        each_dim(&kind, &mut |dim| {
+            foreign |= *dim == Dim::Unknown;
+            dim.for_each_symbol(&mut |symbol| match index.get(&symbol) {
+                Some(&var) if !vars.contains(&var) => vars.push(var),
+                Some(_) => {}
+                None => foreign = true,
+            });
+        });
+        if foreign || vars.is_empty() || always(&kind, symbols) {
+            return;
+        }
+        vars.sort_unstable();
+        let text = show(&kind, symbols);
+        self.demands.push(Demand { text, node: node.to_owned(), kind, vars, soft });
+    }
+
+    pub fn solve(mut self, module: &Module) -> Result<Solution, Vec<Diag>> {
+        let mut unmet = Vec::new();
+        let mut diags = Vec::new();
+        for var in 0..self.vars.len() {
+            self.alone(var, &mut unmet, &mut diags, &module.symbols);
+        }
+        if !diags.is_empty() {
+            return Err(diags);
+        }
+        let joint: Vec<usize> = (0..self.demands.len()).filter(|&d| self.demands[d].vars.len() > 1).collect();
+        let joint = self.satisfiable(joint, &mut unmet, &mut diags);
+        if !diags.is_empty() {
+            return Err(diags);
+        }
+        let mut points = self.points(&joint);
+        for _ in 0..24 {
+            let Some(worst) = self.too_large(module, &points.2) else { break };
+            self.vars[worst].max /= 2;
+            self.vars[worst].opt = self.vars[worst].opt.min(self.vars[worst].max);
+            points = self.points(&joint);
+        }
+        for (k, var) in self.vars.iter().enumerate() {
+            if let Some((min, opt, max)) = var.asked
+                && (points.0[k] != min || points.2[k] != max || opt.is_some_and(|opt| opt != points.1[k]))
+            {
+                let name = module.symbols.name(var.symbol);
+                let why = joint.iter().find(|&&d| self.demands[d].vars.contains(&k));
+                let why = why.map_or(String::new(), |&d| self.demands[d].describe());
+                let asked = opt.map_or(format!("{min}..{max}"), |opt| format!("{min}..{opt}..{max}"));
+                diags.push(Diag::invalid(format!(
+                    "{name} = {asked} is asked for, but with the ranges of the other dims {why}"
+                )));
+            }
+        }
+        if diags.is_empty() { Ok(self.solution(module, points, unmet)) } else { Err(diags) }
+    }
+
+    /// Values that meet every demand on one symbol alone.
+    fn alone(&mut self, at: usize, unmet: &mut Vec<String>, diags: &mut Vec<Diag>, symbols: &Symbols) {
+        let own: Vec<usize> = (0..self.demands.len()).filter(|&d| self.demands[d].vars == [at]).collect();
+        let var = &self.vars[at];
+        let (low, high) = match var.asked {
+            Some((min, _, max)) => (min, max),
+            None => {
+                let low = var.model.min.unwrap_or(1).max(1);
+                (low, var.model.max.unwrap_or(LIMIT.max(low.saturating_mul(4))).max(low))
+            }
+        };
+        let valid = |demands: &[usize], high: i64| -> Vec<i64> {
+            let mut values: Vec<i64> = (low..=high.min(low.saturating_add(FAR_LIMIT))).collect();
+            for &d in demands {
+                let kind = &self.demands[d].kind;
+                values.retain(|&value| holds(kind, &|_| Some(value)));
+            }
+            values
+        };
+        let bounded = var.asked.is_some() || var.model.max.is_some();
+        let mut found = valid(&own, high);
+        if found.is_empty() && !bounded {
+            found = valid(&own, FAR_LIMIT);
+        }
+        if let Some((min, opt, max)) = var.asked {
+            // The user's own numbers have to be valid.
+            let broken = [min, max].into_iter().chain(opt).find(|value| found.binary_search(value).is_err());
+            if let Some(value) = broken {
+                let demand = own.iter().find(|&&d| !holds(&self.demands[d].kind, &|_| Some(value)));
+                let why = demand.map_or(String::new(), |&d| self.demands[d].describe());
+                let name = symbols.name(var.symbol);
+                let near = nearest(&found, value).map_or(String::new(), |v| format!("; {v} would do"));
+                diags.push(Diag::invalid(format!("{name} = {value} is asked for, but {why}{near}")));
+                return;
+            }
+        }
+        if found.is_empty() {
+            // What no size meets is given up, what the nodes say last: it is rather our view of them that is wrong.
+            let mut kept: Vec<usize> = Vec::new();
+            let mut order = own.clone();
+            order.sort_by_key(|&d| (self.demands[d].soft, self.demands[d].node.is_empty()));
+            for d in order {
+                kept.push(d);
+                let trial = valid(&kept, if bounded { high } else { FAR_LIMIT });
+                if trial.is_empty() {
+                    kept.pop();
+                    let describe = self.demands[d].describe();
+                    if self.demands[d].soft {
+                        unmet.push(describe)
+                    } else {
+                        diags.push(Diag::invalid(describe))
+                    }
+                }
+            }
+            found = valid(&kept, high);
+        }
+        self.vars[at].valid = found;
+    }
+
+    /// Drops joint demands that nothing meets.
+    fn satisfiable(&self, joint: Vec<usize>, unmet: &mut Vec<String>, diags: &mut Vec<Diag>) -> Vec<usize> {
+        if self.search(&joint, &|_, value| value, &[]).is_some() {
+            return joint;
+        }
+        let mut kept = Vec::new();
+        for d in joint {
+            kept.push(d);
+            if self.search(&kept, &|_, value| value, &[]).is_none() {
+                kept.pop();
+                let describe = self.demands[d].describe();
+                if self.demands[d].soft { unmet.push(describe) } else { diags.push(Diag::invalid(describe)) }
+            }
+        }
+        kept
+    }
+
+    /// Min, opt and max of each symbol.
+    fn points(&self, joint: &[usize]) -> (Vec<i64>, Vec<i64>, Vec<i64>) {
+        let fallback = || self.vars.iter().map(|var| var.valid.first().copied().unwrap_or(1)).collect();
+        let asked =
+            |k: usize, pick: fn((i64, Option<i64>, i64)) -> Option<i64>| self.vars[k].asked.and_then(pick);
+        let min: Vec<i64> = self
+            .search(
+                joint,
+                &|k, value| asked(k, |(min, ..)| Some(min)).map_or(value, |m| (value - m).abs()),
+                &[],
+            )
+            .unwrap_or_else(fallback);
+        let target = |k: usize| asked(k, |(_, opt, _)| opt).unwrap_or(self.vars[k].opt);
+        let opt =
+            self.search(joint, &|k, value| (value - target(k)).abs(), &min).unwrap_or_else(|| min.clone());
+        let ceiling =
+            |k: usize| asked(k, |(.., max)| Some(max)).or(self.vars[k].model.max).unwrap_or(self.vars[k].max);
+        // From the ceiling downwards; what lies above it comes last.
+        let rank = |k: usize, value: i64| {
+            if value <= ceiling(k) { ceiling(k) - value } else { i64::MAX / 2 + value }
+        };
+        let max = self.search(joint, &rank, &opt).unwrap_or_else(|| opt.clone());
+        (min, opt, max)
+    }
+
+    /// One value a symbol, at least `floor`, that meets the joint demands; earlier symbols get their best by `cost` first.
+    fn search(&self, joint: &[usize], cost: &dyn Fn(usize, i64) -> i64, floor: &[i64]) -> Option<Vec<i64>> {
+        let mut candidates: Vec<Vec<i64>> = Vec::with_capacity(self.vars.len());
+        for (k, var) in self.vars.iter().enumerate() {
+            let least = floor.get(k).copied().unwrap_or(1);
+            let mut list: Vec<i64> = var.valid.iter().copied().filter(|&v| v >= least).collect();
+            list.sort_by_key(|&value| cost(k, value));
+            let is_free = !joint.iter().any(|&d| self.demands[d].vars.contains(&k));
+            list.truncate(if is_free { 1 } else { CANDIDATES });
+            // What was valid before stays within reach.
+            if !floor.is_empty() && !list.contains(&least) {
+                list.push(least);
+            }
+            if list.is_empty() {
+                list.push(least);
+            }
+            candidates.push(list);
+        }
+        let mut assigned: Vec<i64> = Vec::with_capacity(self.vars.len());
+        let mut budget = BUDGET;
+        self.descend(joint, &candidates, &mut assigned, &mut budget).then_some(assigned)
+    }
+
+    fn descend(
+        &self,
+        joint: &[usize],
+        candidates: &[Vec<i64>],
+        assigned: &mut Vec<i64>,
+        budget: &mut usize,
+    ) -> bool {
+        let at = assigned.len();
+        let Some(list) = candidates.get(at) else { return true };
+        for &value in list {
+            assigned.push(value);
+            let fits = joint.iter().filter(|&&d| self.demands[d].vars.last() == Some(&at)).all(|&d| {
+                *budget = budget.saturating_sub(1);
+                self.holds(&self.demands[d].kind, assigned)
+            });
+            if fits && self.descend(joint, candidates, assigned, budget) {
+                return true;
+            }
+            assigned.pop();
+            if *budget == 0 {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn holds(&self, kind: &ConstraintKind, assigned: &[i64]) -> bool {
+        holds(kind, &|symbol| {
+            let at = self.vars.iter().position(|var| var.symbol == symbol)?;
+            assigned.get(at).copied()
+        })
+    }
+
+    /// The symbol to shrink when a value of the model is too large at `max`.
+    fn too_large(&self, module: &Module, max: &[i64]) -> Option<usize> {
+        let value_of = |symbol: Symbol| {
+            let root = self.merged.iter().find(|(s, _)| *s == symbol).map_or(symbol, |(_, root)| *root);
+            let at = self.vars.iter().position(|var| var.symbol == root)?;
+            max.get(at).copied()
+        };
+        let mut worst: Option<usize> = None;
+        let mut ratio = 1;
+        for id in module.graph.value_ids() {
+            let Some(shape) = module.graph[id].ty.shape() else { continue };
+            if shape.iter().all(|dim| dim.known().is_some()) {
+                continue;
+            }
+            let count = shape
+                .iter()
+                .try_fold(1i128, |count, dim| count.checked_mul(i128::from(dim.eval(&value_of)?)));
+            if count.is_none_or(|count| count <= LARGEST) {
+                continue;
+            }
+            for dim in shape {
+                dim.for_each_symbol(&mut |symbol| {
+                    let root = self.merged.iter().find(|(s, _)| *s == symbol).map_or(symbol, |(_, r)| *r);
+                    let Some(at) = self.vars.iter().position(|var| var.symbol == root) else { return };
+                    let var = &self.vars[at];
+                    let least = var.valid.first().copied().unwrap_or(1).max(1);
+                    let is_default = var.asked.is_none() && var.model.max.is_none();
+                    if is_default && max[at] > least && max[at] / least > ratio {
+                        ratio = max[at] / least;
+                        worst = Some(at);
+                    }
+                });
+            }
+        }
+        worst
+    }
+
+    fn solution(
+        self,
+        module: &Module,
+        points: (Vec<i64>, Vec<i64>, Vec<i64>),
+        unmet: Vec<String>,
+    ) -> Solution {
+        let (min, opt, max) = points;
+        let mut symbols = Vec::new();
+        for (k, var) in self.vars.iter().enumerate() {
+            let least = if var.asked.is_some() { var.valid.first().copied() } else { Some(1) };
+            let (low, high) = (min[k], max[k]);
+            let spaced: Vec<i64> =
+                var.valid.iter().copied().filter(|&v| v >= low && v <= high.max(low + 1)).collect();
+            let step = spacing(&spaced);
+            let only = var.valid.len() == 1 && var.asked.is_none_or(|(min, _, max)| min == max);
+            let (outcome, source) = if only {
+                let source = if var.asked.is_some() { Source::User } else { Source::Derived };
+                (Outcome::Fixed(var.valid[0]), source)
+            } else {
+                let source = match () {
+                    () if var.asked.is_some() => Source::User,
+                    () if var.model.max.is_some() => Source::Model,
+                    () if Some(low) != least || step > 1 => Source::Derived,
+                    () => Source::Default,
+                };
+                (Outcome::Range { min: low, opt: opt[k], max: high, step }, source)
+            };
+            symbols.push((var.symbol, SymbolRange { name: String::new(), outcome, source }));
+        }
+        for &(symbol, root) in &self.merged {
+            let outcome = Outcome::SameAs(module.symbols.name(root));
+            symbols.push((symbol, SymbolRange { name: String::new(), outcome, source: Source::Derived }));
+        }
+        Solution { symbols, unmet }
+    }
+}
+
+impl Demand {
+    fn describe(&self) -> String {
+        match self.node.is_empty() {
+            true => self.text.clone(),
+            false => format!("node `{}` needs {}", self.node, self.text),
+        }
+    }
+}
+
+fn narrower(a: (i64, Option<i64>, i64), b: (i64, Option<i64>, i64)) -> (i64, Option<i64>, i64) {
+    let (min, max) = (a.0.max(b.0), a.2.min(b.2));
+    (min, a.1.or(b.1).map(|opt| opt.clamp(min, max.max(min))), max)
+}
+
+fn nearest(values: &[i64], to: i64) -> Option<i64> {
+    values.iter().copied().min_by_key(|&v| (v - to).abs())
+}
+
+/// Distance between values that are evenly spaced; 1 otherwise.
+fn spacing(values: &[i64]) -> i64 {
+    let [first, second, _, ..] = values else { return 1 };
+    let step = second - first;
+    if values.windows(2).all(|pair| pair[1] - pair[0] == step) { step } else { 1 }
+}
+
+/// Whether a node stands in a branch: what it demands holds only when the branch is taken.
+fn is_conditional(node: &str) -> bool {
+    node.contains("/then_branch/") || node.contains("/else_branch/")
+}
+
+fn each_dim(kind: &ConstraintKind, f: &mut dyn FnMut(&Dim)) {
+    match kind {
+        ConstraintKind::AtLeast(dim, _) => f(dim),
+        ConstraintKind::Equal(a, b) | ConstraintKind::Broadcast(a, b) => {
+            f(a);
+            f(b);
+        }
+    }
+}
+
+fn holds(kind: &ConstraintKind, value: &dyn Fn(Symbol) -> Option<i64>) -> bool {
+    let pair = |a: &Dim, b: &Dim| Some((a.eval(value)?, b.eval(value)?));
+    match kind {
+        ConstraintKind::AtLeast(dim, least) => dim.eval(value).is_some_and(|v| v >= *least),
+        ConstraintKind::Equal(a, b) => pair(a, b).is_some_and(|(a, b)| a == b),
+        ConstraintKind::Broadcast(a, b) => pair(a, b).is_some_and(|(a, b)| a == b || a == 1 || b == 1),
+    }
+}
+
+/// Whether the ranges of symbols alone prove it.
+fn always(kind: &ConstraintKind, symbols: &Symbols) -> bool {
+    match kind {
+        ConstraintKind::AtLeast(dim, least) => symbols.interval(dim).min.is_some_and(|min| min >= *least),
+        ConstraintKind::Equal(a, b) => a == b,
+        ConstraintKind::Broadcast(a, b) => a == b || *a == Dim::Known(1) || *b == Dim::Known(1),
+    }
+}
+
+fn show(kind: &ConstraintKind, symbols: &Symbols) -> String {
+    match kind {
+        ConstraintKind::AtLeast(dim, least) => format!("{} ≥ {least}", symbols.show(dim)),
+        ConstraintKind::Equal(a, b) => format!("{} = {}", symbols.show(a), symbols.show(b)),
+        ConstraintKind::Broadcast(a, b) => {
+            format!("{} = {}, or one of them 1", symbols.show(a), symbols.show(b))
+        }
+    }
+}
+
+fn symbolic_dims(graph: &Graph, dims: &mut HashSet<Dim>) {
+    for id in graph.value_ids() {
+        for dim in graph[id].ty.shape().into_iter().flatten() {
+            if matches!(dim, Dim::Expr(_)) && !dims.contains(dim) {
+                dims.insert(dim.clone());
+            }
+        }
+    }
+    for id in graph.node_ids() {
+        for (_, body) in graph[id].attrs.graphs() {
+            symbolic_dims(body, dims);
+        }
+    }
+}
+
+/// Which symbols are the same; the earliest made stands for all.
+#[derive(Default)]
+struct Merged(HashMap<Symbol, Symbol>);
+
+impl Merged {
+    fn root(&self, symbol: Symbol) -> Symbol {
+        let mut at = symbol;
+        while let Some(&next) = self.0.get(&at) {
+            at = next;
+        }
+        at
+    }
+
+    fn join(&mut self, a: Symbol, b: Symbol) {
+        let (a, b) = (self.root(a), self.root(b));
+        if a != b {
+            self.0.insert(a.max(b), a.min(b));
+        }
+    }
+}
