@@ -7,6 +7,7 @@ pub mod extent;
 pub mod first;
 pub mod floats;
 pub mod indices;
+pub mod matrix;
 pub mod quantize;
 pub mod reshape;
 pub mod shape;

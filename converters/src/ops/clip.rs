@@ -7,7 +7,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, shape, small},
+    ctx::{check, dims, elementwise, shape, small},
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, Tensor};
@@ -93,9 +93,9 @@ impl Converter for Clip {
 
 fn elements(node: NodeView<'_>) -> Option<Vec<Dim>> {
     let mut list = small::elements(node, 0)?;
-    for (slot, f) in [(1, Dim::max as fn(&Dim, &Dim) -> Dim), (2, Dim::min)] {
+    for (slot, f) in [(1, dims::max as fn(NodeView<'_>, &Dim, &Dim) -> Dim), (2, dims::min)] {
         if node.input(slot).is_some() {
-            list = small::zip_lists(&list, &small::elements(node, slot)?, f)?;
+            list = small::zip_lists(&list, &small::elements(node, slot)?, |a, b| f(node, a, b))?;
         }
     }
     Some(list)
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn types() {
         let case = Case::new("Clip", 13).input(i64s([2], &[0; 2])).sizes(0, ["N", "-7"]);
-        assert_eq!(case.constant(i64s([], &[1])).types(), ["i64[2] = [max(1, N), 1]"]);
+        assert_eq!(case.constant(i64s([], &[1])).types(), ["i64[2] = [N, 1]"]);
     }
 
     #[test]

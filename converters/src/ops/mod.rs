@@ -17,15 +17,21 @@ mod flatten;
 mod gather;
 mod gather_elements;
 mod gather_nd;
+mod gemm;
 mod global_pool;
+mod identity;
+mod integer_linear;
 mod layer_normalization;
 mod logic;
+mod matmul;
+mod ml;
 mod pad;
 mod pool;
 mod pow;
 mod prelu;
 mod quantize_linear;
 mod range;
+mod reduce;
 mod reshape;
 mod resize;
 mod scatter_elements;
@@ -65,15 +71,21 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &gather::Gather,
     &gather_elements::GatherElements,
     &gather_nd::GatherNd,
+    &gemm::Gemm,
     &global_pool::GlobalPool,
+    &identity::Identity,
+    &integer_linear::IntegerLinear,
     &layer_normalization::LayerNormalization,
     &logic::Logic,
+    &matmul::MatMul,
+    &ml::Ml,
     &pad::Pad,
     &pool::Pool,
     &pow::Pow,
     &prelu::PRelu,
     &quantize_linear::QuantizeLinear,
     &range::Range,
+    &reduce::Reduce,
     &reshape::Reshape,
     &resize::Resize,
     &scatter_elements::ScatterElements,

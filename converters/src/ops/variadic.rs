@@ -6,7 +6,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, small},
+    ctx::{check, dims, elementwise, small},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -80,13 +80,13 @@ impl Converter for Variadic {
 fn elements(node: NodeView<'_>) -> Option<Vec<Dim>> {
     let dtype = node.input(0)?.dtype()?;
     let f = match node.op() {
-        "Max" => Dim::max,
-        "Min" => Dim::min,
+        "Max" => dims::max,
+        "Min" => dims::min,
         _ => return None,
     };
     let mut list = small::elements(node, 0).filter(|_| dtype != DType::Bool)?;
     for slot in 1..node.input_count() {
-        list = small::zip_lists(&list, &small::elements(node, slot)?, f)?;
+        list = small::zip_lists(&list, &small::elements(node, slot)?, |a, b| f(node, a, b))?;
     }
     Some(list)
 }
@@ -123,8 +123,8 @@ mod tests {
             let case = Case::new(op, 13).input(i64s([2], &[0; 2])).sizes(0, ["N", "-7"]);
             case.constant(i64s([1], &[1])).types()[0].clone()
         };
-        assert_eq!(of("Max"), "i64[2] = [max(1, N), 1]");
-        assert_eq!(of("Min"), "i64[2] = [min(1, N), -7]");
+        assert_eq!(of("Max"), "i64[2] = [N, 1]");
+        assert_eq!(of("Min"), "i64[2] = [1, -7]");
         assert_eq!(Case::new("Sum", 13).invalid(), "no inputs");
     }
 
