@@ -127,3 +127,53 @@ impl Converter for BatchNormalization {
         vec![cx.elementwise(y, offset, ElementWiseOp::Sum)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::Tensor;
+
+    fn case(constant: bool, x: Tensor, p: fn(&[f32]) -> Tensor) -> Case {
+        let lists: [&[f32]; 4] = [&[1.0, -2.0, 0.5], &[0.25, 0.0, -1.0], &[0.1, -0.2, 0.3], &[1.0, 0.5, 2.0]];
+        lists.iter().fold(Case::new("BatchNormalization", 15).input(x), |case, list| {
+            if constant { case.constant(p(list)) } else { case.input(p(list)) }
+        })
+    }
+
+    fn wide(values: &[f32]) -> Tensor {
+        f32s([3], values)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| {
+            let p = || x(&[1]);
+            Case::new("BatchNormalization", 15).input(x(&[1, 1])).input(p()).input(p()).input(p()).input(p())
+        });
+        case(true, noise([2, 3]), wide).int("training_mode", 1).refused(Code::ATTRIBUTE);
+        case(true, noise([2, 3]), wide).outputs(3).refused(Code::OUTPUTS);
+        case(true, noise([3]), wide).refused(Code::RANK);
+        Case::new("BatchNormalization", 15).input(noise([2, 3])).refused(Code::INVALID);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(
+            case(true, noise([2, 3, 4]), wide).dynamic(0, ["N", "3", "?"]).types(),
+            ["f32[N x 3 x ?]"]
+        );
+        assert!(case(true, noise([2, 4]), wide).invalid().contains("3 values for 4 channels"));
+    }
+
+    #[test]
+    fn numbers() {
+        for constant in [true, false] {
+            case(constant, noise([2, 3, 4, 5]), wide).check(F32);
+            case(constant, noise([2, 3]), wide).float("epsilon", 0.1).check(F32);
+            case(constant, noise([2, 3, 4]), wide).dynamic(0, ["N", "3", "L"]).check(F32);
+            case(constant, noise16([2, 3, 4]), |v| f16s([3], v)).check(F16);
+        }
+    }
+}

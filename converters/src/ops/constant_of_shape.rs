@@ -121,3 +121,44 @@ impl Converter for ConstantOfShape {
         vec![cx.one(Layer::Slice { x, start: zeros.clone(), size, stride: zeros, mode, fill: None })]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::{Attr, Tensor};
+
+    fn of(value: Tensor, shape: Tensor) -> Case {
+        Case::new("ConstantOfShape", 25).input(shape).attr("value", Attr::Tensor(value))
+    }
+
+    #[test]
+    fn refusals() {
+        let one = list(&[1]);
+        of(f64s([1], &[1.0]), one.clone()).refused(Code::DTYPE_UNREPRESENTABLE);
+        of(i8s([1], &[1]), one.clone()).refused(Code::DTYPE_KERNEL);
+        of(bf16s([1], &[1.0]), one.clone()).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        of(noise([1]), one.clone()).unranked(0).refused(Code::RANK_UNKNOWN);
+        of(noise([1]), list(&[1; 9])).refused(Code::RANK);
+        of(noise([1]), one.clone()).sizes(0, ["0"]).refused(Code::SHAPE);
+        of(noise([1]), one).refused(Code::SHAPE_VALUE);
+    }
+
+    #[test]
+    fn types() {
+        let case = of(list(&[3]), list(&[2])).sizes(0, ["2"]);
+        assert_eq!(case.types(), ["i64[2] = [3, 3]"]);
+        assert_eq!(of(noise([1]), list(&[2, 3])).sizes(0, ["N", "3"]).types(), ["f32[N x 3]"]);
+        assert_eq!(Case::new("ConstantOfShape", 25).input(list(&[2, 3])).types(), ["f32[? x ?]"]);
+        assert!(of(list(&[1, 2]), list(&[1])).invalid().contains("one element"));
+        assert!(of(list(&[1]), list(&[1])).sizes(0, ["-1"]).invalid().contains("negative"));
+    }
+
+    #[test]
+    fn numbers() {
+        of(noise([1]), list(&[2, 3])).sizes(0, ["N", "3"]).check(Tolerance::Exact);
+        of(bools([1], &[true]), list(&[4])).sizes(0, ["N"]).check(Tolerance::Exact);
+        of(list(&[-7]), list(&[4])).sizes(0, ["4"]).check(Tolerance::Exact);
+    }
+}

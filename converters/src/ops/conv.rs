@@ -133,3 +133,81 @@ impl Converter for Conv {
         vec![cx.one(Layer::Squeeze { x: y, axes: vec![2] })]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::Tensor;
+
+    fn conv(x: Tensor, w: Tensor) -> Case {
+        Case::new("Conv", 22).input(x).constant(w)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("Conv", 22).input(x(&[1, 1, 3, 3])).input(x(&[1, 1, 1, 1])));
+        let case = conv(noise([1, 2, 5, 5]), noise([4, 2, 3, 3]));
+        Case::new("Conv", 22).input(noise([1, 2, 5, 5])).refused(Code::INVALID);
+        case.clone().dynamic(0, ["1", "C", "5", "5"]).refused(Code::DIM_UNKNOWN);
+        case.clone().dynamic(0, ["1", "2", "?", "?"]).ints("pads", &[-1, 0, 0, 0]).refused(Code::ATTRIBUTE);
+        case.clone().dynamic(0, ["0", "2", "5", "5"]).refused(Code::SHAPE);
+        let same = case.dynamic(0, ["1", "2", "H", "5"]).str("auto_pad", "SAME_UPPER");
+        same.ints("strides", &[2, 2]).refused(Code::DIM_UNKNOWN);
+        conv(noise([1, 1, 2, 2, 2, 2]), noise([1, 1, 1, 1, 1, 1])).refused(Code::RANK);
+        let deep = conv(noise([1, 1, 2, 2, 2]), noise([1, 1, 1, 1, 1]));
+        deep.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+    }
+
+    #[test]
+    fn types() {
+        let case = conv(noise([1, 2, 5, 5]), noise([4, 2, 3, 3])).dynamic(0, ["N", "2", "H", "5"]);
+        assert_eq!(
+            case.clone().ints("strides", &[2, 1]).types(),
+            ["f32[N x 4 x floordiv(H + 1, 2) - 1 x 3]"]
+        );
+        assert_eq!(case.clone().str("auto_pad", "SAME_LOWER").types(), ["f32[N x 4 x H x 5]"]);
+        assert_eq!(case.clone().ints("pads", &[1, 1, 1, 1]).types(), ["f32[N x 4 x H x 5]"]);
+        assert_eq!(case.clone().ints("dilations", &[2, 2]).types(), ["f32[N x 4 x H - 4 x 1]"]);
+        assert!(case.clone().int("group", 2).invalid().contains("2 channels for weights of 2 in 2 groups"));
+        assert!(case.clone().ints("strides", &[0, 1]).invalid().contains("out of range"));
+        assert!(case.ints("pads", &[1]).invalid().contains("entries"));
+        assert!(conv(noise([1, 2, 2, 2]), noise([4, 2, 3, 3])).invalid().contains("a window of 3"));
+    }
+
+    #[test]
+    fn numbers() {
+        let case = conv(noise([2, 4, 7, 6]), noise([6, 4, 3, 2])).constant(noise([6]));
+        case.check(F32);
+        case.clone()
+            .ints("pads", &[1, 0, 2, 1])
+            .ints("strides", &[2, 1])
+            .ints("dilations", &[1, 2])
+            .check(F32);
+        case.clone().dynamic(0, ["N", "4", "H", "W"]).ints("pads", &[2, 1, 2, 1]).check(F32);
+        case.clone().str("auto_pad", "SAME_UPPER").ints("strides", &[2, 2]).check(F32);
+        case.clone().str("auto_pad", "SAME_LOWER").dynamic(0, ["N", "4", "H", "W"]).check(F32);
+        case.str("auto_pad", "VALID").check(F32);
+        conv(noise([2, 4, 7, 6]), noise([6, 2, 3, 3])).int("group", 2).check(F32);
+        conv(noise([2, 4, 7, 6]), noise([4, 1, 3, 3])).int("group", 4).check(F32);
+        conv(noise16([1, 4, 7, 6]), noise16([6, 4, 3, 3])).check(F16);
+    }
+
+    #[test]
+    fn one_and_three_dims() {
+        let case = conv(noise([2, 3, 9]), noise([4, 3, 3])).constant(noise([4]));
+        case.clone().ints("pads", &[1, 2]).ints("strides", &[2]).ints("dilations", &[2]).check(F32);
+        case.dynamic(0, ["N", "3", "L"]).ints("pads", &[1, 1]).check(F32);
+        let given = Case::new("Conv", 22).input(noise([2, 3, 9])).input(noise([4, 3, 3]));
+        given.ints("kernel_shape", &[3]).check(F32);
+        conv(noise([1, 2, 4, 5, 4]), noise([3, 2, 2, 3, 2])).ints("pads", &[1, 0, 1, 0, 1, 1]).check(F32);
+    }
+
+    #[test]
+    fn weights_of_the_run() {
+        let case =
+            Case::new("Conv", 22).input(noise([2, 4, 7, 6])).input(noise([6, 4, 3, 2])).input(noise([6]));
+        case.check(F32);
+    }
+}

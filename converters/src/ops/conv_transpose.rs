@@ -80,6 +80,8 @@ fn spatial(node: NodeView<'_>, attributes: &window::Attributes, x: &[Dim]) -> Re
                 (whole.sub(&known(low)).sub(&known(high)), low, high)
             }
             Some(aim) => match whole.sub(&aim) {
+                // ONNX Runtime never pads below 0: with a stride above the kernel less than ⟨dim · stride⟩ results.
+                Dim::Known(total) if total < 0 && wanted.is_none() => (whole.clone(), 0, 0),
                 Dim::Known(total) => {
                     let total = total.max(0);
                     let (less, more) = (total / 2, total - total / 2);
@@ -255,5 +257,69 @@ impl Converter for ConvTranspose {
             y = cx.elementwise(y, bias, ElementWiseOp::Sum);
         }
         vec![y]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::Tensor;
+
+    fn conv(x: Tensor, w: Tensor) -> Case {
+        Case::new("ConvTranspose", 22).input(x).constant(w)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("ConvTranspose", 22).input(x(&[1, 1, 3, 3])).input(x(&[1, 1, 1, 1])));
+        let case = conv(noise([1, 2, 5, 5]), noise([2, 4, 3, 3]));
+        Case::new("ConvTranspose", 22).input(noise([1, 2, 5, 5])).refused(Code::INVALID);
+        case.clone().dynamic(0, ["1", "C", "5", "5"]).refused(Code::DIM_UNKNOWN);
+        case.clone().int("group", 3).refused(Code::ATTRIBUTE);
+        case.clone().dynamic(0, ["0", "2", "5", "5"]).refused(Code::SHAPE);
+        case.dynamic(0, ["1", "2", "H", "5"]).ints("output_shape", &[9, 9]).refused(Code::DIM_UNKNOWN);
+        conv(noise([1, 1, 2, 2, 2, 2]), noise([1, 1, 1, 1, 1, 1])).refused(Code::RANK);
+        let deep = conv(noise([1, 1, 2, 2, 2]), noise([1, 1, 1, 1, 1]));
+        deep.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+    }
+
+    #[test]
+    fn types() {
+        let case = conv(noise([1, 2, 5, 5]), noise([2, 4, 3, 3])).ints("strides", &[2, 2]);
+        let case = case.dynamic(0, ["N", "2", "H", "5"]);
+        assert_eq!(case.types(), ["f32[N x 4 x 2*H + 1 x 11]"]);
+        assert_eq!(case.clone().ints("output_padding", &[1, 0]).types(), ["f32[N x 4 x 2*H + 2 x 11]"]);
+        assert_eq!(case.clone().str("auto_pad", "SAME_UPPER").types(), ["f32[N x 4 x 2*H x 10]"]);
+        assert_eq!(case.clone().ints("output_shape", &[12, 13]).types(), ["f32[N x 4 x 12 x 13]"]);
+        assert!(case.clone().ints("output_shape", &[12]).invalid().contains("1 entries"));
+        assert!(case.ints("output_padding", &[-1, 0]).invalid().contains("padding"));
+        assert!(conv(noise([1, 2, 5, 5]), noise([3, 4, 3, 3])).invalid().contains("2 channels"));
+    }
+
+    #[test]
+    fn numbers() {
+        let case = conv(noise([2, 4, 4, 5]), noise([4, 3, 3, 2])).constant(noise([3]));
+        case.check(F32);
+        let strided = case.ints("strides", &[2, 3]);
+        strided.clone().ints("pads", &[1, 0, 1, 1]).check(F32);
+        strided.clone().ints("output_padding", &[1, 2]).check(F32);
+        strided.clone().ints("pads", &[1, 1, 1, 1]).ints("output_padding", &[1, 1]).check(F32);
+        strided.clone().dynamic(0, ["N", "4", "H", "W"]).ints("output_padding", &[1, 2]).check(F32);
+        strided.clone().str("auto_pad", "SAME_UPPER").check(F32);
+        strided.clone().str("auto_pad", "SAME_LOWER").dynamic(0, ["N", "4", "H", "W"]).check(F32);
+        strided.clone().ints("output_shape", &[8, 14]).check(F32);
+        conv(noise([2, 4, 4, 5]), noise([4, 2, 3, 3])).int("group", 2).ints("dilations", &[2, 1]).check(F32);
+    }
+
+    #[test]
+    fn one_and_three_dims() {
+        let case = conv(noise([2, 3, 5]), noise([3, 4, 3])).constant(noise([4])).ints("strides", &[2]);
+        case.clone().ints("pads", &[1, 1]).check(F32);
+        case.dynamic(0, ["N", "3", "L"]).ints("output_padding", &[1]).check(F32);
+        let given = Case::new("ConvTranspose", 22).input(noise([2, 3, 5])).input(noise([3, 4, 3]));
+        given.check(F32);
+        conv(noise([1, 2, 3, 3, 3]), noise([2, 2, 2, 2, 2])).ints("strides", &[2, 1, 2]).check(F32);
     }
 }

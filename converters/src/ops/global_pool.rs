@@ -109,3 +109,37 @@ impl Converter for GlobalPool {
         vec![cx.cast(y, dtype)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    const ALL: [&str; 3] = ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"];
+
+    #[test]
+    fn refusals() {
+        for op in ALL {
+            refused_dtypes(|x| Case::new(op, 22).input(x(&[1, 1, 2])));
+            Case::new(op, 22).input(noise([2, 3])).refused(Code::RANK);
+            Case::new(op, 22).input(noise([2, 3, 4])).dynamic(0, ["2", "3", "0"]).refused(Code::SHAPE);
+            Case::new(op, 22).absent().refused(Code::INVALID);
+        }
+        Case::new("GlobalLpPool", 22).input(noise([2, 3, 4])).int("p", 0).refused(Code::ATTRIBUTE);
+    }
+
+    #[test]
+    fn numbers() {
+        for op in ALL {
+            let case = Case::new(op, 22).input(noise([2, 3, 4, 5])).dynamic(0, ["N", "C", "H", "5"]);
+            assert_eq!(case.types(), ["f32[N x C x 1 x 1]"]);
+            case.check(F32);
+            Case::new(op, 22).input(noise([2, 3, 4])).check(F32);
+            Case::new(op, 22).input(noise16([2, 3, 4, 2])).check(F16);
+        }
+        for p in [1, 3] {
+            Case::new("GlobalLpPool", 22).input(noise([2, 3, 4])).int("p", p).check(F32);
+        }
+        assert!(Case::new(ALL[0], 22).input(noise([2])).invalid().contains("no channels"));
+    }
+}

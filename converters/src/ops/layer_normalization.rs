@@ -145,3 +145,42 @@ impl Converter for LayerNormalization {
 fn average(cx: &mut Emit<'_>, x: TensorId, axes: &[u32]) -> TensorId {
     cx.one(Layer::Reduce { x, op: ReduceOp::Avg, axes: axes.to_vec(), keep_dims: true })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn case(axis: i64, scale: trtc_ir::Tensor) -> Case {
+        Case::new("LayerNormalization", 17).input(noise([2, 3, 4])).constant(scale).int("axis", axis)
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("LayerNormalization", 17).input(x(&[2, 2])).input(x(&[2])));
+        case(-1, noise([4])).int("stash_type", 11).refused(Code::ATTRIBUTE);
+        case(-1, noise([4])).dynamic(0, ["2", "3", "0"]).refused(Code::SHAPE);
+        case(-1, noise([1, 1, 1, 4])).refused(Code::SHAPE);
+        Case::new("LayerNormalization", 17).input(noise([2, 3])).refused(Code::INVALID);
+    }
+
+    #[test]
+    fn types() {
+        let types = case(1, noise([3, 4])).outputs(3).dynamic(0, ["N", "3", "4"]).types();
+        assert_eq!(types, ["f32[N x 3 x 4]", "f32[N x 1 x 1]", "f32[N x 1 x 1]"]);
+        assert!(case(3, noise([4])).invalid().contains("out of range"));
+    }
+
+    #[test]
+    fn numbers() {
+        case(-1, noise([4])).check(F32);
+        case(-1, noise([4])).constant(noise([4])).dynamic(0, ["N", "M", "4"]).check(F32);
+        case(1, noise([3, 4])).constant(noise([3, 4])).float("epsilon", 0.1).check(F32);
+        case(1, noise([4])).check(F32);
+        case(-2, noise([3, 4])).constant(noise([3, 4])).outputs(3).dynamic(0, ["N", "3", "4"]).check(F32);
+        let open =
+            Case::new("LayerNormalization", 17).input(noise([2, 4])).input(noise([4])).input(noise([4]));
+        open.check(F32);
+        Case::new("LayerNormalization", 17).input(noise16([2, 4])).input(noise16([4])).check(F16);
+    }
+}

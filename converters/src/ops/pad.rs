@@ -225,3 +225,54 @@ fn slice(
     let (start, size) = (cx.extent(start), cx.extent(size));
     cx.one(Layer::Slice { x, start, size, stride, mode, fill })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn pad(pads: &[i64]) -> Case {
+        Case::new("Pad", 25).input(noise([4, 5])).constant(list(pads))
+    }
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| Case::new("Pad", 25).input(x(&[1])).constant(list(&[1, 1])));
+        Case::new("Pad", 25).input(noise([])).constant(list(&[])).refused(Code::RANK);
+        pad(&[-4, 0, 0, 0]).refused(Code::SHAPE);
+        pad(&[4, 0, 0, 0]).str("mode", "reflect").refused(Code::SHAPE);
+        pad(&[4, 0, 0, 0]).str("mode", "reflect").dynamic(0, ["N", "5"]).refused(Code::DIM_UNKNOWN);
+        let open = Case::new("Pad", 25).input(noise([4, 5])).input(list(&[1, 1, 1, 1]));
+        open.clone().refused(Code::SHAPE_VALUE);
+        open.sizes(1, ["a", "0", "0", "0"]).str("mode", "edge").refused(Code::NOT_CONSTANT);
+        pad(&[1, 1]).absent().input(list(&[0])).refused(Code::NOT_CONSTANT);
+        pad(&[1, 1, 1, 1]).constant(noise([2])).refused(Code::CONSTANT_VALUE);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(pad(&[1, -2, 0, 3]).dynamic(0, ["N", "5"]).types(), ["f32[N + 1 x 6]"]);
+        assert_eq!(pad(&[1, 2]).absent().constant(list(&[-1])).types(), ["f32[4 x 8]"]);
+        assert!(pad(&[-5, 0, 0, 0]).invalid().contains("size -1"));
+        assert!(pad(&[1, 2]).invalid().contains("2 pads for 2 axes"));
+        assert!(pad(&[0; 4]).str("mode", "mirror").invalid().contains("mirror"));
+    }
+
+    #[test]
+    fn numbers() {
+        pad(&[0; 4]).check(Tolerance::Exact);
+        for mode in ["constant", "reflect", "edge", "wrap"] {
+            pad(&[1, 2, 3, 0]).str("mode", mode).check(Tolerance::Exact);
+            pad(&[-1, 2, 2, -2]).str("mode", mode).check(Tolerance::Exact);
+            pad(&[0, 2, 0, 1]).str("mode", mode).dynamic(0, ["N", "5"]).check(Tolerance::Exact);
+        }
+        pad(&[1, 2, 3, 0]).constant(f32s([], &[1.5])).dynamic(0, ["N", "5"]).check(Tolerance::Exact);
+        pad(&[1, -2]).constant(f32s([1], &[1.5])).constant(list(&[1])).check(Tolerance::Exact);
+        let whole =
+            Case::new("Pad", 25).input(list(&[1, 2])).constant(list(&[1, 1])).constant(i64s([], &[7]));
+        whole.check(Tolerance::Exact);
+        Case::new("Pad", 25).input(bools([2], &[true; 2])).constant(list(&[1, 1])).check(Tolerance::Exact);
+        let symbolic = Case::new("Pad", 25).input(noise([4])).input(list(&[1, 2])).sizes(1, ["a", "b"]);
+        symbolic.check(Tolerance::Exact);
+    }
+}

@@ -261,3 +261,81 @@ fn emit_slices(cx: &mut Emit<'_>, x: TensorId, kind: PoolKind, plan: Dilated) ->
     let counts = crate::ctx::floats::constant(cx, dtype, dims, &plan.counts);
     cx.elementwise(result, counts, ElementWiseOp::Div)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::Tensor;
+
+    fn pool(op: &str, x: Tensor) -> Case {
+        Case::new(op, 22).input(x)
+    }
+
+    const BOTH: [&str; 2] = ["MaxPool", "AveragePool"];
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| pool("MaxPool", x(&[1, 1, 3, 3])).ints("kernel_shape", &[2, 2]));
+        let case = pool("MaxPool", noise([1, 2, 5, 5])).ints("kernel_shape", &[2, 2]);
+        case.clone().outputs(2).refused(Code::OUTPUTS);
+        case.clone().ints("pads", &[2, 0, 0, 0]).refused(Code::ATTRIBUTE);
+        case.clone().dynamic(0, ["0", "2", "5", "5"]).refused(Code::SHAPE);
+        let dilated = case.clone().ints("dilations", &[2, 1]);
+        dilated.dynamic(0, ["1", "2", "H", "5"]).refused(Code::DIM_UNKNOWN);
+        let partial = case.int("ceil_mode", 1).ints("strides", &[3, 3]).dynamic(0, ["1", "2", "H", "5"]);
+        partial.refused(Code::DIM_UNKNOWN);
+        let large = pool("MaxPool", noise([1, 1, 30, 30])).ints("kernel_shape", &[10, 10]);
+        large.ints("dilations", &[2, 2]).refused(Code::ATTRIBUTE);
+        pool("MaxPool", noise([1; 6])).ints("kernel_shape", &[1; 4]).refused(Code::RANK);
+        Case::new("MaxPool", 22).absent().ints("kernel_shape", &[1]).refused(Code::INVALID);
+    }
+
+    #[test]
+    fn types() {
+        let case =
+            pool("MaxPool", noise([1, 2, 5, 5])).ints("kernel_shape", &[3, 3]).ints("strides", &[2, 2]);
+        let case = case.dynamic(0, ["N", "C", "H", "5"]);
+        assert_eq!(case.types(), ["f32[N x C x floordiv(H + 1, 2) - 1 x 2]"]);
+        let both = case.clone().outputs(2).types();
+        assert_eq!(both[1], "i64[N x C x floordiv(H + 1, 2) - 1 x 2]");
+        assert!(pool("MaxPool", noise([1, 2, 5])).invalid().contains("missing"));
+        assert!(
+            pool("MaxPool", noise([1, 2])).ints("kernel_shape", &[]).invalid().contains("no spatial dims")
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        for op in BOTH {
+            let case = pool(op, noise([2, 3, 7, 6])).ints("kernel_shape", &[3, 2]);
+            case.check(F32);
+            case.clone().ints("pads", &[1, 0, 2, 1]).ints("strides", &[2, 1]).check(F32);
+            case.clone().dynamic(0, ["N", "3", "H", "W"]).ints("pads", &[1, 1, 1, 1]).check(F32);
+            case.clone().str("auto_pad", "SAME_UPPER").ints("strides", &[2, 2]).check(F32);
+            case.clone().str("auto_pad", "SAME_LOWER").check(F32);
+            case.clone().int("ceil_mode", 1).ints("strides", &[2, 2]).check(F32);
+            case.clone().int("ceil_mode", 1).ints("strides", &[3, 2]).ints("pads", &[1, 0, 1, 1]).check(F32);
+            let open = case.clone().int("ceil_mode", 1).ints("strides", &[2, 2]);
+            open.dynamic(0, ["N", "3", "H", "W"]).check(F32);
+            case.clone().ints("dilations", &[2, 3]).ints("pads", &[1, 1, 2, 0]).check(F32);
+            case.clone().ints("dilations", &[2, 2]).dynamic(0, ["N", "3", "7", "6"]).check(F32);
+            pool(op, noise([2, 3, 7])).ints("kernel_shape", &[3]).ints("strides", &[2]).check(F32);
+            pool(op, noise([2, 3, 7])).ints("kernel_shape", &[3]).dynamic(0, ["N", "3", "L"]).check(F32);
+            pool(op, noise([1, 2, 4, 5, 4])).ints("kernel_shape", &[2, 3, 2]).check(F32);
+            pool(op, noise16([2, 3, 7, 6])).ints("kernel_shape", &[3, 2]).check(F16);
+        }
+    }
+
+    #[test]
+    fn padding_counts() {
+        let case = pool("AveragePool", noise([2, 3, 7, 6]))
+            .ints("kernel_shape", &[3, 2])
+            .int("count_include_pad", 1);
+        let case = case.ints("pads", &[1, 0, 1, 1]);
+        case.check(F32);
+        case.clone().ints("strides", &[3, 2]).int("ceil_mode", 1).check(F32);
+        case.clone().ints("dilations", &[2, 2]).check(F32);
+    }
+}

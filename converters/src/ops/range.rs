@@ -109,3 +109,54 @@ impl Converter for Range {
         vec![cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to })]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    fn range(start: i64, limit: i64, delta: i64) -> Case {
+        let scalar = |v| i64s([], &[v]);
+        Case::new("Range", 27).input(scalar(start)).input(scalar(limit)).input(scalar(delta))
+    }
+
+    #[test]
+    fn refusals() {
+        range(0, 5, 1).refused(Code::SHAPE_VALUE);
+        range(0, 5, 1).sizes(0, ["5"]).sizes(1, ["5"]).sizes(2, ["1"]).refused(Code::SHAPE);
+        range(0, 5, 1).untyped(0).refused(Code::DTYPE_UNKNOWN);
+        range(0, 5, 1).unranked(0).refused(Code::RANK_UNKNOWN);
+        let of = |t: trtc_ir::Tensor| Case::new("Range", 27).input(t.clone()).input(t.clone()).input(t);
+        of(f64s([], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        of(f16s([], &[1.0])).refused(Code::DTYPE_KERNEL);
+        of(noise([1; 9])).refused(Code::RANK);
+        Case::new("Range", 27).absent().input(noise([])).refused(Code::INVALID);
+    }
+
+    #[test]
+    fn types() {
+        assert_eq!(range(0, 5, 1).types(), ["i64[?]"]);
+        let known =
+            |a: &str, b: &str, c: &str| range(0, 5, 1).sizes(0, [a]).sizes(1, [b]).sizes(2, [c]).types();
+        assert_eq!(known("0", "N", "1"), ["i64[N]"]);
+        assert_eq!(known("1", "7", "2"), ["i64[3] = [1, 3, 5]"]);
+        assert_eq!(known("3", "-1", "-1"), ["i64[4] = [3, 2, 1, 0]"]);
+        assert_eq!(known("3", "1", "1"), ["i64[0] = []"]);
+        let f = |v| f32s([], &[v]);
+        let floats = Case::new("Range", 27).constant(f(0.0)).constant(f(1.1)).constant(f(0.25));
+        assert_eq!(floats.types(), ["f32[5]"]);
+        assert!(range(0, 1, 1).sizes(2, ["0"]).invalid().contains("a step of 0"));
+    }
+
+    #[test]
+    fn numbers() {
+        let f = |v| f32s([], &[v]);
+        let floats = Case::new("Range", 27).constant(f(0.5)).constant(f(-1.1)).constant(f(-0.25));
+        floats.check(F32);
+        range(2, 9, 3).sizes(0, ["2"]).sizes(1, ["N"]).sizes(2, ["3"]).check(Tolerance::Exact);
+        range(9, 2, -3).sizes(0, ["N"]).sizes(1, ["2"]).sizes(2, ["-3"]).check(Tolerance::Exact);
+        let narrow = |v| i32s([1], &[v]);
+        let narrow = Case::new("Range", 27).input(narrow(0)).input(narrow(4)).constant(narrow(1));
+        narrow.sizes(0, ["0"]).sizes(1, ["N"]).check(Tolerance::Exact);
+    }
+}
