@@ -407,3 +407,121 @@ fn weighted(cx: &mut Emit<'_>, x: TensorId, axis: usize, matrix: &Matrix) -> Ten
     let y = cx.one(Layer::MatrixMultiply { a, op_a: MatrixOp::None, b: weights, op_b: MatrixOp::Transpose });
     cx.transpose(y, order)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::Tensor;
+
+    fn scaled(x: Tensor, scales: &[f32]) -> Case {
+        Case::new("Resize", 19).input(x).absent().constant(f32s([scales.len() as i64], scales).clone())
+    }
+
+    fn sized(x: Tensor, sizes: &[i64]) -> Case {
+        Case::new("Resize", 19).input(x).absent().absent().constant(list(sizes))
+    }
+
+    fn f32s(dims: [i64; 1], values: &[f32]) -> Tensor {
+        crate::testing::f32s(dims, values)
+    }
+
+    const COORDINATES: [&str; 5] =
+        ["half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric"];
+
+    #[test]
+    fn refusals() {
+        refused_dtypes(|x| {
+            let scales = f32s([3], &[1.0, 1.0, 2.0]);
+            Case::new("Resize", 19).input(x(&[1, 1, 2])).absent().constant(scales).str("mode", "linear")
+        });
+        let case = scaled(noise([1, 1, 4]), &[1.0, 1.0, 2.0]);
+        case.clone().str("coordinate_transformation_mode", "tf_crop_and_resize").refused(Code::ATTRIBUTE);
+        case.clone().str("mode", "linear").int("antialias", 1).refused(Code::ATTRIBUTE);
+        case.clone().dynamic(0, ["1", "1", "0"]).refused(Code::SHAPE);
+        Case::new("Resize", 19)
+            .input(noise([4]))
+            .absent()
+            .input(f32s([1], &[2.0]))
+            .refused(Code::NOT_CONSTANT);
+        let open = Case::new("Resize", 19).input(noise([4])).absent().absent().input(list(&[8]));
+        open.refused(Code::SHAPE_VALUE);
+        let front = scaled(noise([4, 1, 1, 1]), &[2.0, 1.0, 1.0, 1.0]).str("mode", "linear");
+        front.clone().dynamic(0, ["N", "1", "1", "1"]).refused(Code::DIM_UNKNOWN);
+        front.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        let whole = Case::new("Resize", 19).input(list(&[1, 2])).absent().constant(f32s([1], &[2.0]));
+        whole.dynamic(0, ["N"]).refused(Code::DTYPE_KERNEL);
+        Case::new("Resize", 19).absent().refused(Code::INVALID);
+    }
+
+    #[test]
+    fn types() {
+        let case = scaled(noise([1, 2, 4, 5]), &[1.0, 1.0, 2.0, 0.5]);
+        assert_eq!(case.dynamic(0, ["N", "2", "H", "W"]).types(), ["f32[N x 2 x 2*H x floordiv(W, 2)]"]);
+        let case = sized(noise([1, 2, 4, 5]), &[7, 9]).ints("axes", &[2, 3]);
+        assert_eq!(case.dynamic(0, ["N", "2", "H", "W"]).types(), ["f32[N x 2 x 7 x 9]"]);
+        let keep = sized(noise([10, 20]), &[5, 15]);
+        assert_eq!(keep.clone().str("keep_aspect_ratio_policy", "not_larger").types(), ["f32[5 x 10]"]);
+        assert_eq!(keep.str("keep_aspect_ratio_policy", "not_smaller").types(), ["f32[8 x 15]"]);
+        assert!(scaled(noise([2]), &[0.0]).invalid().contains("a scale of 0"));
+        assert!(sized(noise([2]), &[1, 2]).invalid().contains("2 sizes for 1 axes"));
+        assert!(Case::new("Resize", 19).input(noise([2])).invalid().contains("needed"));
+    }
+
+    #[test]
+    fn nearest() {
+        let x = || noise([1, 2, 4, 6]);
+        for coordinates in COORDINATES {
+            for rounding in ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] {
+                let with = |case: Case| {
+                    case.str("coordinate_transformation_mode", coordinates).str("nearest_mode", rounding)
+                };
+                with(scaled(x(), &[1.0, 1.0, 2.0, 3.0])).check(Tolerance::Exact);
+                with(sized(x(), &[1, 2, 7, 3])).check(Tolerance::Exact);
+                with(sized(x(), &[1, 2, 1, 1])).check(Tolerance::Exact);
+            }
+            let open = scaled(x(), &[1.0, 1.0, 2.0, 2.0]).str("coordinate_transformation_mode", coordinates);
+            open.str("nearest_mode", "floor").dynamic(0, ["N", "2", "H", "W"]).lowered();
+        }
+        let open = scaled(x(), &[1.0, 1.0, 2.0, 2.0]).str("coordinate_transformation_mode", "asymmetric");
+        open.str("nearest_mode", "floor").dynamic(0, ["N", "2", "H", "W"]).check(Tolerance::Exact);
+        scaled(counting([3, 2]), &[2.0, 2.0]).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn linear() {
+        let x = || noise([1, 2, 4, 6]);
+        for coordinates in COORDINATES {
+            let with =
+                |case: Case| case.str("coordinate_transformation_mode", coordinates).str("mode", "linear");
+            with(scaled(x(), &[1.0, 1.0, 2.0, 3.0])).check(F32);
+            with(sized(x(), &[1, 2, 7, 3])).check(F32);
+            with(sized(x(), &[1, 2, 1, 1])).check(F32);
+            with(scaled(x(), &[1.0, 1.0, 1.3, 0.7])).check(F32);
+            with(sized(x(), &[1, 2, 5, 8])).dynamic(0, ["N", "2", "4", "6"]).types();
+        }
+        let open = scaled(x(), &[1.0, 1.0, 2.0, 2.0]).str("mode", "linear");
+        open.dynamic(0, ["N", "2", "H", "W"]).check(F32);
+        let sizes = sized(x(), &[9, 11]).ints("axes", &[2, 3]).str("mode", "linear");
+        sizes.dynamic(0, ["N", "2", "H", "W"]).check(F32);
+        sized(noise([1, 5]), &[1, 8]).str("mode", "linear").check(F32);
+        sized(noise16([1, 1, 4, 4]), &[1, 1, 8, 8]).str("mode", "linear").check(F16);
+    }
+
+    /// Sixteen products, added up in another order.
+    const SUMS: Tolerance = Tolerance::Near { rtol: 1e-4, atol: 1e-5 };
+
+    #[test]
+    fn cubic() {
+        let x = || noise([1, 2, 4, 6]);
+        for coordinates in COORDINATES {
+            let with =
+                |case: Case| case.str("coordinate_transformation_mode", coordinates).str("mode", "cubic");
+            with(scaled(x(), &[1.0, 1.0, 2.0, 3.0])).check(SUMS);
+            with(sized(x(), &[1, 2, 7, 3])).check(SUMS);
+            with(scaled(x(), &[1.0, 1.0, 1.3, 0.7])).float("cubic_coeff_a", -0.5).check(SUMS);
+            with(scaled(x(), &[1.0, 1.0, 2.0, 0.8])).int("exclude_outside", 1).check(SUMS);
+        }
+    }
+}
