@@ -9,7 +9,7 @@ use std::{
 use trtc_bundle::{Hash, MappedFile};
 use trtc_converters::Registry;
 use trtc_frontends::onnx::{self, LoadError, Loaded};
-use trtc_ir::{Module, passes};
+use trtc_ir::{Module, passes, ranges::ShapeSpec};
 use trtc_onnx::OnnxFile;
 use trtc_partitioner::{PlacementName, SourceNode};
 
@@ -96,7 +96,9 @@ pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Er
     if options.allow_f64_as_f32 {
         passes::narrow::run(&mut module);
     }
-    let report = passes::run_all(&mut module, Registry::get()).map_err(invalid)?;
+    let shapes = options.shapes.iter().map(|text| ShapeSpec::parse(text)).collect::<Result<Vec<_>, _>>();
+    let shapes = shapes.map_err(|error| Error::input(format!("--shape {error}")))?;
+    let report = passes::prepare(&mut module, &shapes, Registry::get()).map_err(invalid)?;
     let folded: HashSet<&str> = report.ledger.folded.iter().map(|gone| gone.node.as_str()).collect();
     let otherwise = |nodes: &[String]| match nodes.is_empty()
         || nodes.iter().any(|node| folded.contains(node.as_str()))
@@ -110,5 +112,5 @@ pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Er
         otherwise: otherwise(&node.nodes),
         nodes: node.nodes.clone(),
     });
-    Ok(Prepared { module, sources: sources.collect(), ranges: Vec::new() })
+    Ok(Prepared { module, sources: sources.collect(), ranges: report.ranges.lines() })
 }
