@@ -45,6 +45,8 @@ struct Demand {
     text: String,
     node: String,
     kind: ConstraintKind,
+    /// The weaker form of a broadcast that is taken as an equality at first.
+    relaxed: Option<ConstraintKind>,
     vars: Vec<usize>,
     /// May be given up when nothing meets it.
     soft: bool,
@@ -91,8 +93,15 @@ impl Problem {
         };
         let rename = |dim: &Dim| dim.substitute(&|symbol| Dim::symbol(merged.root(symbol)));
         let mut seen = HashSet::new();
+        let branches: HashSet<&str> = constraints.iter().flat_map(|c| enclosing(&c.node)).collect();
         let hard = asked.demands.iter().map(|c| (c, false));
         for (constraint, soft) in hard.chain(constraints.iter().map(|c| (c, true))) {
+            // Where the other branch demands nothing, the run may go there instead: `squeeze if the dim is 1`. A lower
+            // bound is kept all the same, so that the branch can be built.
+            let is_avoidable = || enclosing(&constraint.node).any(|b| !branches.contains(&*sibling(b)));
+            if !matches!(constraint.kind, ConstraintKind::AtLeast(..)) && is_avoidable() {
+                continue;
+            }
             let kind = match &constraint.kind {
                 ConstraintKind::AtLeast(dim, least) => ConstraintKind::AtLeast(rename(dim), *least),
                 ConstraintKind::Equal(a, b) => ConstraintKind::Equal(rename(a), rename(b)),
@@ -139,19 +148,32 @@ impl Problem {
         }
         vars.sort_unstable();
         let text = show(&kind, symbols);
-        self.demands.push(Demand { text, node: node.to_owned(), kind, vars, soft });
+        // Sizes that differ because one of them happens to be 1 are hardly ever meant: a pyramid of 1 x 1 pixels adds up.
+        let (kind, relaxed) = match kind {
+            ConstraintKind::Broadcast(a @ Dim::Expr(_), b @ Dim::Expr(_)) => {
+                (ConstraintKind::Equal(a.clone(), b.clone()), Some(ConstraintKind::Broadcast(a, b)))
+            }
+            kind => (kind, None),
+        };
+        self.demands.push(Demand { text, node: node.to_owned(), kind, relaxed, vars, soft });
     }
 
     pub fn solve(mut self, module: &Module) -> Result<Solution, Vec<Diag>> {
         let mut unmet = Vec::new();
         let mut diags = Vec::new();
         for var in 0..self.vars.len() {
+            if !self.has_values(var) {
+                self.relax(|demand| demand.vars == [var]);
+            }
             self.alone(var, &mut unmet, &mut diags, &module.symbols);
         }
         if !diags.is_empty() {
             return Err(diags);
         }
         let joint: Vec<usize> = (0..self.demands.len()).filter(|&d| self.demands[d].vars.len() > 1).collect();
+        if self.search(&joint, &|_, value| value, &[]).is_none() {
+            self.relax(|demand| demand.vars.len() > 1);
+        }
         let joint = self.satisfiable(joint, &mut unmet, &mut diags);
         if !diags.is_empty() {
             return Err(diags);
@@ -177,6 +199,30 @@ impl Problem {
             }
         }
         if diags.is_empty() { Ok(self.solution(module, points, unmet)) } else { Err(diags) }
+    }
+
+    /// Lets broadcasts be broadcasts.
+    fn relax(&mut self, which: impl Fn(&Demand) -> bool) {
+        for demand in self.demands.iter_mut().filter(|demand| which(demand)) {
+            if let Some(kind) = demand.relaxed.take() {
+                demand.kind = kind;
+            }
+        }
+    }
+
+    /// Whether the demands on a symbol alone leave it a value, and the user's numbers.
+    fn has_values(&self, at: usize) -> bool {
+        let fits = |value: i64| {
+            let mut own = self.demands.iter().filter(|demand| demand.vars == [at]);
+            own.all(|demand| holds(&demand.kind, &|_| Some(value)))
+        };
+        match self.vars[at].asked {
+            Some((min, opt, max)) => [min, max].into_iter().chain(opt).all(fits),
+            None => {
+                let model = self.vars[at].model;
+                (model.min.unwrap_or(1).max(1)..=model.max.unwrap_or(LIMIT)).take(LIMIT as usize).any(fits)
+            }
+        }
     }
 
     /// Values that meet every demand on one symbol alone.
@@ -437,7 +483,23 @@ fn spacing(values: &[i64]) -> i64 {
 
 /// Whether a node stands in a branch: what it demands holds only when the branch is taken.
 fn is_conditional(node: &str) -> bool {
-    node.contains("/then_branch/") || node.contains("/else_branch/")
+    enclosing(node).next().is_some()
+}
+
+const BRANCHES: [&str; 2] = ["/then_branch/", "/else_branch/"];
+
+/// Paths of the branches that a node stands in.
+fn enclosing(node: &str) -> impl Iterator<Item = &str> {
+    BRANCHES.iter().flat_map(|part| node.match_indices(part).map(|(at, _)| &node[..at + part.len()]))
+}
+
+/// The path of the other branch.
+fn sibling(branch: &str) -> String {
+    let [then, other] = BRANCHES;
+    match branch.strip_suffix(then) {
+        Some(path) => format!("{path}{other}"),
+        None => format!("{}{then}", branch.strip_suffix(other).unwrap_or(branch)),
+    }
 }
 
 fn each_dim(kind: &ConstraintKind, f: &mut dyn FnMut(&Dim)) {

@@ -78,6 +78,36 @@ fn a_feature_pyramid_needs_a_multiple() {
     let demands: Vec<Constraint> =
         (0..5).map(|k| equal(halved(&h, k + 1).mul(&known(2)), halved(&h, k))).collect();
     assert_eq!(lines(&mut module, &[], &demands).unwrap(), ["H: 32..640..1024 step 32 (derived)"]);
+    // The same as additions that broadcast: 1 x 1 pixels would add up, but are not meant.
+    let demands: Vec<Constraint> = demands
+        .into_iter()
+        .map(|constraint| match constraint.kind {
+            ConstraintKind::Equal(a, b) => demand(ConstraintKind::Broadcast(a, b)),
+            _ => constraint,
+        })
+        .collect();
+    let again = |shapes: &[&str]| {
+        let mut module = Module::default();
+        input(&mut module, "x", DType::F32, &["1", "3", "H", "64"]);
+        lines(&mut module, shapes, &demands).unwrap()
+    };
+    assert_eq!(again(&[]), ["H: 32..640..1024 step 32 (derived)"]);
+    assert_eq!(again(&["H=1..32..64"]), ["H: 1..32..64 (user)"]);
+}
+
+#[test]
+fn a_branch_demands_only_what_its_sibling_demands_too() {
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["1", "T"]);
+    let at = |node: &str, kind: ConstraintKind| Constraint { node: node.to_owned(), kind };
+    let five = ConstraintKind::Equal(x[1].clone(), known(5));
+    let nine = ConstraintKind::AtLeast(x[1].clone(), 9);
+    let demands = [at("if/then_branch/squeeze", five.clone()), at("if/then_branch/conv", nine)];
+    assert_eq!(lines(&mut module, &[], &demands).unwrap(), ["T: 9..256..4096 (derived)"]);
+    let both = [at("if/then_branch/a", five.clone()), at("if/else_branch/b", five)];
+    let mut module = Module::default();
+    input(&mut module, "x", DType::F32, &["1", "T"]);
+    assert_eq!(lines(&mut module, &[], &both).unwrap(), ["T = 5 (derived)"]);
 }
 
 #[test]
