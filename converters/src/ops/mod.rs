@@ -4,6 +4,7 @@ mod activation;
 mod arg_extreme;
 mod arithmetic;
 mod batch_normalization;
+mod bias_gelu;
 mod cast;
 mod clip;
 mod compare;
@@ -11,7 +12,9 @@ mod concat;
 mod constant_of_shape;
 mod conv;
 mod conv_transpose;
+mod cumulative;
 mod dequantize_linear;
+mod einsum;
 mod expand;
 mod flatten;
 mod gather;
@@ -25,6 +28,7 @@ mod layer_normalization;
 mod logic;
 mod matmul;
 mod ml;
+mod modulo;
 mod pad;
 mod pool;
 mod pow;
@@ -43,6 +47,7 @@ mod softmax;
 mod split;
 mod squeeze;
 mod tile;
+mod topk;
 mod transpose;
 mod unary;
 mod unsqueeze;
@@ -58,6 +63,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &arg_extreme::ArgExtreme,
     &arithmetic::Arithmetic,
     &batch_normalization::BatchNormalization,
+    &bias_gelu::BiasGelu,
     &cast::Cast,
     &clip::Clip,
     &compare::Compare,
@@ -65,7 +71,9 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &constant_of_shape::ConstantOfShape,
     &conv::Conv,
     &conv_transpose::ConvTranspose,
+    &cumulative::Cumulative,
     &dequantize_linear::DequantizeLinear,
+    &einsum::Einsum,
     &expand::Expand,
     &flatten::Flatten,
     &gather::Gather,
@@ -79,6 +87,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &logic::Logic,
     &matmul::MatMul,
     &ml::Ml,
+    &modulo::Modulo,
     &pad::Pad,
     &pool::Pool,
     &pow::Pow,
@@ -97,6 +106,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &split::Split,
     &squeeze::Squeeze,
     &tile::Tile,
+    &topk::TopK,
     &transpose::Transpose,
     &unary::Unary,
     &unsqueeze::Unsqueeze,
