@@ -1,0 +1,171 @@
+//! The same case with symbols for sizes: which sizes may change is found by asking ONNX Runtime.
+
+use crate::{
+    cases::{DataSet, Facts},
+    execute::{compile, networks, raised, run, soundness},
+    result::Status,
+};
+use std::{collections::BTreeSet, path::Path};
+use trtc_bundle::DType;
+use trtc_onnx::{
+    Dimension, ModelProto, TypeValue, ValueInfoProto,
+    write::{encode, value_info},
+};
+use trtc_runtime::{
+    Input, Mode, Session, SessionOptions, Tensor, Value,
+    host::ModelSource,
+};
+
+/// A larger size gives larger sums; results are compared with ONNX Runtime's own, in another order of summation.
+const OTHER_SIZE: Facts = Facts { plain: false, rtol: 2e-3, atol: 1e-5 };
+
+/// Compiles the case with symbols, and runs it at its own and at another size.
+pub fn run_dynamic(model: &ModelProto, sets: &[DataSet], facts: Facts, folder: &Path) -> Status {
+    let Some(set) = sets.first() else { return Status::Skipped("no data".into()) };
+    let sizes = sizes(set);
+    if sizes.is_empty() {
+        return Status::Skipped("no size to change".into());
+    }
+    let Some((symbolic, other)) = find_other(model, set, &sizes) else {
+        return Status::Skipped("ONNX Runtime runs it at no other size".into());
+    };
+    let path = folder.join("dynamic.onnx");
+    if let Err(error) = std::fs::write(&path, &symbolic) {
+        return Status::wrong("setup", error);
+    }
+    let (report, bundle) = match compile(&path, folder, |options| options) {
+        Ok(compiled) => compiled,
+        Err(status) => return status,
+    };
+    if let Status::Wrong(kind, text) = soundness(&report) {
+        return Status::Wrong(kind, text);
+    }
+    let segments = SessionOptions::default().optimize(false).mode(Mode::Segments);
+    let mut all = vec![(segments, "segments")];
+    if report.targets.iter().any(|target| target.totals.engines > 0) {
+        match networks(&bundle) {
+            Ok(options) => all.push((options, "networks")),
+            Err(status) => return status,
+        }
+    }
+    for (options, name) in all {
+        let given = if name == "networks" { raised(facts) } else { facts };
+        for (set, facts, which) in [(set, given, "the case's size"), (&other, OTHER_SIZE, "another size")] {
+            if let Status::Wrong(kind, text) = run(&bundle, &options, std::slice::from_ref(set), facts) {
+                return Status::Wrong(kind, format!("{name}, at {which}: {text}"));
+            }
+        }
+    }
+    Status::Right
+}
+
+/// Whether the dims of a value are sizes that may be changed: not those of lists of sizes, axes and the like.
+fn has_sizes(tensor: &Tensor) -> bool {
+    tensor.dims().len() > 1 || (tensor.dims().len() == 1 && tensor.dtype().is_float())
+}
+
+/// The sizes above 1 that occur in inputs (a 1 may mean a broadcast).
+fn sizes(set: &DataSet) -> BTreeSet<usize> {
+    let tensors = set.inputs.iter().filter_map(|(_, value)| value.as_tensor());
+    tensors
+        .filter(|tensor| has_sizes(tensor))
+        .flat_map(|tensor| tensor.dims().to_vec())
+        .filter(|&dim| dim > 1)
+        .collect()
+}
+
+/// The encoded model with symbols for as many sizes as ONNX Runtime can run with other values, and a data set of such.
+fn find_other(model: &ModelProto, set: &DataSet, sizes: &BTreeSet<usize>) -> Option<(Vec<u8>, DataSet)> {
+    let attempt = |chosen: &BTreeSet<usize>, step: usize| {
+        let symbolic = with_symbols(model, set, chosen)?;
+        let inputs = resized(set, chosen, step)?;
+        // The case's own size must run too: some models only work because their shapes are static.
+        reference(&symbolic, &set.inputs)?;
+        let outputs = reference(&symbolic, &inputs)?;
+        Some((symbolic, DataSet { inputs, outputs }))
+    };
+    let attempt = |chosen: &BTreeSet<usize>| attempt(chosen, 1).or_else(|| attempt(chosen, 2));
+    if let Some(found) = attempt(sizes) {
+        return Some(found);
+    }
+    let single: BTreeSet<usize> =
+        sizes.iter().copied().filter(|&size| attempt(&BTreeSet::from([size])).is_some()).collect();
+    let first = single.iter().copied().next()?;
+    attempt(&single).or_else(|| attempt(&BTreeSet::from([first])))
+}
+
+/// The model with the symbol `s<size>` for each chosen size of an input; shapes of other values are left open.
+fn with_symbols(model: &ModelProto, set: &DataSet, chosen: &BTreeSet<usize>) -> Option<Vec<u8>> {
+    let mut model = model.clone();
+    let graph = model.graph.as_mut()?;
+    for info in &mut graph.input {
+        let value = set.inputs.iter().find(|(name, _)| info.name.as_ref() == Some(name));
+        let Some((name, Value::Tensor(tensor))) = value else { continue };
+        if !has_sizes(tensor) {
+            continue;
+        }
+        let dims = tensor.dims().iter().map(|&dim| match chosen.contains(&dim) {
+            true => Dimension::from(format!("s{dim}").as_str()),
+            false => Dimension::from(dim as i64),
+        });
+        *info = value_info(name, tensor.dtype(), dims.collect::<Vec<_>>());
+    }
+    graph.value_info.clear();
+    graph.output.iter_mut().for_each(open_shape);
+    encode(&model).ok().map(|bytes| bytes.to_vec())
+}
+
+fn open_shape(info: &mut ValueInfoProto) {
+    if let Some(TypeValue::Tensor(tensor)) = info.r#type.as_mut().and_then(|kind| kind.value.as_mut()) {
+        tensor.shape = None;
+    }
+}
+
+/// Inputs whose chosen sizes have grown: elements repeat, so that they stay in their range.
+fn resized(set: &DataSet, chosen: &BTreeSet<usize>, factor: usize) -> Option<Vec<(String, Value)>> {
+    let mut inputs = Vec::new();
+    for (name, value) in &set.inputs {
+        let value = match value {
+            Value::Tensor(tensor) if has_sizes(tensor) => {
+                let grown = |&dim: &usize| match (chosen.contains(&dim), factor) {
+                    (false, _) => dim,
+                    (true, 1) => dim + 1,
+                    (true, factor) => dim * factor,
+                };
+                let dims: Vec<usize> = tensor.dims().iter().map(grown).collect();
+                Value::Tensor(repeated(tensor, &dims)?)
+            }
+            other => other.clone(),
+        };
+        inputs.push((name.clone(), value));
+    }
+    Some(inputs)
+}
+
+/// A tensor of other dims, filled with the elements of `tensor` in turn.
+fn repeated(tensor: &Tensor, dims: &[usize]) -> Option<Tensor> {
+    let width = match tensor.dtype() {
+        DType::Str => return None,
+        dtype if dtype.bits() % 8 == 0 => dtype.bits() / 8,
+        _ => return None,
+    };
+    if tensor.bytes().is_empty() {
+        return None;
+    }
+    let mut grown = Tensor::zeros(tensor.dtype(), dims).ok()?;
+    let mut source = tensor.bytes().chunks_exact(width).cycle();
+    for element in grown.bytes_mut().chunks_exact_mut(width) {
+        element.copy_from_slice(source.next()?);
+    }
+    Some(grown)
+}
+
+/// What ONNX Runtime makes of the model itself.
+fn reference(model: &[u8], inputs: &[(String, Value)]) -> Option<Vec<(String, Value)>> {
+    let source = ModelSource::Bytes { model, folder: None };
+    let session = Session::of_model(source, &SessionOptions::default().optimize(false)).ok()?;
+    let inputs: Vec<(&str, Input<'_>)> =
+        inputs.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
+    let outputs = session.run(&inputs).ok()?;
+    Some(outputs.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+}

@@ -1,0 +1,233 @@
+//! One case through its runners: in a process of its own, so that nothing it does ends the others.
+
+use crate::{
+    cases::{Case, DataSet, Facts},
+    compare::{Comparison, Tolerances, compare},
+    dynamic,
+    result::{CaseResult, HostNode, Placement, Runner, Status},
+};
+use anyhow::Result;
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use trtc::{Bundle, Options, Quiet, Report};
+use trtc_bundle::DType;
+use trtc_partitioner::{PlacementName, SegmentStatus};
+use trtc_runtime::{Input, Mode, Session, SessionOptions, Value};
+
+/// What every case is compiled for.
+pub const TARGET: &str = "rtx-1.7:sm89";
+
+/// A build of a case that takes longer is not waited for.
+const BUILD_LIMIT: Duration = Duration::from_secs(120);
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps the words of a panic instead of printing them.
+pub fn catch_panics() {
+    std::panic::set_hook(Box::new(|info| LAST_PANIC.set(info.to_string().replace('\n', " "))));
+}
+
+/// Runs `f`; a panic in it becomes a status.
+pub fn guarded(f: impl FnOnce() -> Status) -> Status {
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|_| Status::wrong("panic", LAST_PANIC.with_borrow(String::clone)))
+}
+
+/// Tolerances of an output: what the case says for f32 and f64, the defaults of `trtc verify` for narrower floats.
+fn tolerances(facts: Facts, expected: &Value) -> Tolerances {
+    match expected {
+        Value::Tensor(tensor) if !matches!(tensor.dtype(), DType::F32 | DType::F64) => Tolerances::default(),
+        _ => Tolerances { rtol: Some(facts.rtol), atol: Some(facts.atol) },
+    }
+}
+
+/// The first difference of outputs from expected ones.
+pub fn difference(
+    got: &trtc_runtime::Outputs,
+    expected: &[(String, Value)],
+    facts: Facts,
+) -> Option<String> {
+    for (name, expected) in expected {
+        let Some(actual) = got.get(name) else { return Some(format!("no output `{name}`")) };
+        for (part, comparison) in compare(actual, expected, tolerances(facts, expected)) {
+            if comparison.is_equal() {
+                continue;
+            }
+            return Some(match comparison {
+                Comparison::Unlike(how) => format!("{name}{part}: {how}"),
+                Comparison::Elements(found) => {
+                    let count: usize = found.dims.iter().product();
+                    let worst = found.worst.map_or(String::new(), |worst| {
+                        format!(", at {:?} {} instead of {}", worst.index, worst.actual, worst.expected)
+                    });
+                    format!("{name}{part}: {} of {count} elements differ{worst}", found.differ)
+                }
+            });
+        }
+    }
+    None
+}
+
+/// A session over the bundle with its engines as layers.
+pub fn networks(bundle: &Bundle) -> Result<SessionOptions, Status> {
+    let models = trtc::raised_networks(bundle, 0).map_err(|error| Status::wrong("raise", error))?;
+    let options = SessionOptions::default().optimize(false).mode(Mode::Segments);
+    Ok(models.into_iter().fold(options, |options, (id, model)| options.twin_override(id, model)))
+}
+
+/// Runs data sets and compares.
+pub fn run(bundle: &Bundle, options: &SessionOptions, sets: &[DataSet], facts: Facts) -> Status {
+    let session = match Session::new(bundle, options) {
+        Ok(session) => session,
+        Err(error) => return Status::wrong("session", error),
+    };
+    for set in sets {
+        let inputs: Vec<(&str, Input<'_>)> =
+            set.inputs.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
+        match session.run(&inputs) {
+            Err(error) => return Status::wrong("run", error),
+            Ok(got) => {
+                if let Some(difference) = difference(&got, &set.outputs, facts) {
+                    return Status::wrong("differs", difference);
+                }
+            }
+        }
+    }
+    Status::Right
+}
+
+/// Compiles a model into `folder`.
+pub fn compile(
+    model: &Path,
+    folder: &Path,
+    options: impl FnOnce(Options) -> Options,
+) -> Result<(Report, Bundle), Status> {
+    let base = Options::default().build_time_limit(BUILD_LIMIT).worker(env!("CARGO_BIN_EXE_trtc"));
+    let Ok(target) = TARGET.parse() else { return Err(Status::wrong("compile", "no such target")) };
+    let out = folder.join("case.trtc");
+    let report = trtc::compile(model, &out, &options(base.target(target)), &Quiet)
+        .map_err(|error| Status::wrong("compile", error))?;
+    Ok((report, Bundle::open(&out).map_err(|error| Status::wrong("open", error))?))
+}
+
+/// Nodes with a code E9…: admitted, and yet not built.
+pub fn soundness(report: &Report) -> Status {
+    let rows = report.targets.iter().flat_map(|target| &target.nodes);
+    let broken: Vec<String> = rows
+        .filter(|row| row.code.as_deref().is_some_and(|code| code.starts_with("E9")))
+        .map(|row| {
+            let code = row.code.as_deref().unwrap_or_default();
+            format!("{} {code}: {}", row.op, row.reason.as_deref().unwrap_or_default())
+        })
+        .collect();
+    if broken.is_empty() { Status::Right } else { Status::wrong("unsound", broken.join(" | ")) }
+}
+
+fn builder(report: &Report) -> Status {
+    let engines: Vec<_> = report
+        .targets
+        .iter()
+        .flat_map(|target| &target.segments)
+        .filter(|segment| segment.kind == "engine")
+        .collect();
+    match engines.iter().find(|segment| segment.status != SegmentStatus::Built) {
+        _ if engines.is_empty() => Status::Skipped("no engine".into()),
+        Some(segment) => Status::wrong("build", format!("{} is {:?}", segment.id, segment.status)),
+        None => Status::Right,
+    }
+}
+
+/// Where the nodes went, and which stay on the host.
+fn placement(report: &Report, result: &mut CaseResult) {
+    let Some(target) = report.targets.first() else { return };
+    let totals = &target.totals;
+    result.engines = totals.engines;
+    result.placement = match (totals.engine_nodes, totals.host_nodes + totals.schedule_nodes) {
+        (_, 0) => Placement::Engine,
+        (0, _) => Placement::Host,
+        _ => Placement::Mixed,
+    };
+    let host = target
+        .nodes
+        .iter()
+        .filter(|row| matches!(row.placement, PlacementName::Host | PlacementName::Schedule))
+        .map(|row| HostNode {
+            op: row.op.clone(),
+            code: row.code.clone().unwrap_or_default(),
+            reason: row.reason.clone().unwrap_or_default(),
+        });
+    result.host = host.collect();
+}
+
+/// Runs a case.
+pub fn execute(id: &str, runners: &[Runner]) -> CaseResult {
+    let start = Instant::now();
+    let case = Case::find(id);
+    let mut result = CaseResult { case: id.to_owned(), ..CaseResult::default() };
+    let loaded = case.facts().and_then(|facts| case.load().map(|loaded| (facts, loaded)));
+    let folder = match tempfile::Builder::new().prefix("trtc-conformance-").tempdir() {
+        Ok(folder) => folder,
+        Err(error) => return CaseResult::lost(id, runners, "setup", &error.to_string()),
+    };
+    let (facts, (model, sets)) = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return CaseResult::lost(id, runners, "setup", &format!("{error:#}")),
+    };
+    result.plain = facts.plain;
+    let mut compiled = Err(Status::Right);
+    let outcome = guarded(|| {
+        compiled = compile(&case.model_path(), folder.path(), |options| options);
+        Status::Right
+    });
+    if outcome != Status::Right {
+        compiled = Err(outcome);
+    }
+    if let Ok((report, _)) = &compiled {
+        placement(report, &mut result);
+    }
+    for &runner in runners {
+        let status = match (&compiled, runner) {
+            (_, Runner::Dynamic) => {
+                guarded(|| dynamic::run_dynamic(&model, &sets, facts, &subfolder(folder.path(), "dynamic")))
+            }
+            (Err(status), _) => status.clone(),
+            (Ok((report, _)), Runner::Builder) => builder(report),
+            (Ok((report, _)), Runner::Soundness) => soundness(report),
+            (Ok((_, bundle)), Runner::Whole) => guarded(|| {
+                let options = SessionOptions::default().optimize(false).mode(Mode::WholeModel);
+                run(bundle, &options, &sets, facts)
+            }),
+            (Ok((_, bundle)), Runner::Hybrid) => guarded(|| {
+                let options = SessionOptions::default().optimize(false).mode(Mode::Segments);
+                run(bundle, &options, &sets, facts)
+            }),
+            (Ok(_), Runner::Networks) if result.engines == 0 => Status::Skipped("no engine".into()),
+            (Ok((_, bundle)), Runner::Networks) => guarded(|| match networks(bundle) {
+                Ok(options) => run(bundle, &options, &sets, raised(facts)),
+                Err(status) => status,
+            }),
+        };
+        result.status.insert(runner, status);
+    }
+    result.seconds = start.elapsed().as_secs_f64();
+    result
+}
+
+/// A decomposition rounds at other places than the operator: next to zero, where only the absolute tolerance counts,
+/// a few roundings of values around one.
+pub fn raised(facts: Facts) -> Facts {
+    Facts { atol: facts.atol.max(2e-6), ..facts }
+}
+
+fn subfolder(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    // A failure shows when something is written there.
+    std::fs::create_dir_all(&path).ok();
+    path
+}

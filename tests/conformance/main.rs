@@ -1,0 +1,141 @@
+//! The test cases of the onnx package, through everything that the compiler makes of them.
+//!
+//! ```text
+//! cargo test -p trtc --test conformance                     the sample (sample.txt), as one test
+//! make conformance                                          all cases, all runners
+//! target/…/conformance --all [--runner NAME]... [--filter TEXT]... [--jobs N] [--bless]
+//! ```
+//!
+//! Runners are in [`result::Runner`]. Each has a list of what it does not get right, with reasons (`ignore/`); an entry
+//! that is right after all fails the run. `baseline.tsv` holds where the nodes of each case were placed: no case may fall
+//! behind it. Results go to `target/conformance/`.
+//!
+//! Cases run in processes of their own, so a crash or a hang costs one case.
+#![cfg(feature = "tensorrt")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test runner")]
+
+mod cases;
+#[path = "../../src/cli/compare.rs"]
+#[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
+mod compare;
+mod dynamic;
+#[path = "../../src/cli/elements.rs"]
+#[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
+mod elements;
+mod execute;
+mod lists;
+mod processes;
+mod report;
+mod result;
+mod values;
+
+use anyhow::{Context as _, Result, bail};
+use result::Runner;
+use std::{path::Path, process::ExitCode};
+
+/// Name under which test harnesses know the sample.
+const SAMPLE: &str = "conformance_sample";
+
+#[derive(Debug, Default)]
+struct Arguments {
+    all: bool,
+    bless: bool,
+    runners: Vec<Runner>,
+    filters: Vec<String>,
+    jobs: Option<usize>,
+}
+
+impl Arguments {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments> {
+        let mut parsed = Arguments::default();
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--all" => parsed.all = true,
+                "--bless" => parsed.bless = true,
+                "--runner" => {
+                    let name = value()?;
+                    let runner = Runner::from_name(&name);
+                    parsed.runners.push(runner.with_context(|| format!("there is no runner {name}"))?);
+                }
+                "--filter" => {
+                    parsed.all = true;
+                    parsed.filters.push(value()?);
+                }
+                "--jobs" => parsed.jobs = Some(value()?.parse()?),
+                // What harnesses pass to any test.
+                "--exact" | "--nocapture" | "--quiet" | "--include-ignored" => {}
+                name if !name.starts_with('-') && SAMPLE.contains(name) => {}
+                other => bail!("unknown argument {other}"),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == processes::ARGUMENT) {
+        return processes::serve();
+    }
+    if arguments.iter().any(|argument| argument == "--list") {
+        if !arguments.iter().any(|argument| argument == "--ignored") {
+            println!("{SAMPLE}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    if arguments.iter().any(|argument| argument == "--ignored")
+        || arguments.iter().any(|argument| !argument.starts_with('-') && arguments.len() == 1 && !SAMPLE.contains(argument.as_str()))
+    {
+        return ExitCode::SUCCESS;
+    }
+    match Arguments::parse(arguments.into_iter()).and_then(run) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("conformance: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all is as it should be.
+fn run(arguments: Arguments) -> Result<bool> {
+    let Some(known) = cases::all() else {
+        if arguments.all {
+            bail!("there are no cases: `make conformance` writes them");
+        }
+        println!("skipped: `make test` and `make conformance` write the cases");
+        return Ok(true);
+    };
+    let known: Vec<String> = known.into_iter().map(|case| case.id).collect();
+    let chosen: Vec<String> = if arguments.all {
+        let wanted = |id: &&String| {
+            arguments.filters.is_empty() || arguments.filters.iter().any(|filter| id.contains(filter.as_str()))
+        };
+        known.iter().filter(wanted).cloned().collect()
+    } else {
+        let sample = lists::sample()?;
+        if let Some(stranger) = sample.iter().find(|id| !known.contains(id)) {
+            bail!("sample.txt: there is no case {stranger}");
+        }
+        sample
+    };
+    let runners = if arguments.runners.is_empty() { Runner::ALL.to_vec() } else { arguments.runners.clone() };
+    let ignored = lists::ignored()?;
+    let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
+    let results = processes::run_all(&chosen, &runners, jobs)?;
+    let summary = report::Summary::new(&results, &ignored);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/conformance");
+    summary.write(&results, &folder)?;
+    if arguments.bless {
+        lists::bless(&results)?;
+    }
+    let complaints = lists::complaints(&results, &ignored, &lists::baseline()?, &known);
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    println!("{summary}");
+    println!("{} cases, {} complaints; target/conformance/results.jsonl has them all", results.len(), complaints.len());
+    Ok(complaints.is_empty())
+}
