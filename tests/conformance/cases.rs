@@ -30,10 +30,6 @@ impl Case {
         Case { id: id.to_owned(), folder: root().join(id) }
     }
 
-    pub fn kind(&self) -> &str {
-        self.id.split('/').next().unwrap_or_default()
-    }
-
     pub fn model_path(&self) -> PathBuf {
         self.folder.join("model.onnx")
     }

@@ -196,7 +196,9 @@ pub fn execute(id: &str, runners: &[Runner]) -> CaseResult {
             (_, Runner::Dynamic) => {
                 guarded(|| dynamic::run_dynamic(&model, &sets, facts, &subfolder(folder.path(), "dynamic")))
             }
-            (Err(status), _) => status.clone(),
+            (Err(status), Runner::Hybrid) => status.clone(),
+            // It is told once.
+            (Err(_), _) => Status::Skipped("not compiled".into()),
             (Ok((report, _)), Runner::Builder) => builder(report),
             (Ok((report, _)), Runner::Soundness) => soundness(report),
             (Ok((_, bundle)), Runner::Whole) => guarded(|| {
