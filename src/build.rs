@@ -181,12 +181,15 @@ struct Builder<'a> {
     files: &'a [MappedFile],
     /// Started with the first engine: a model without engines needs no library.
     worker: Option<crate::worker::Worker>,
+    /// Opened with the worker.
+    cache: Option<crate::cache::Cache>,
 }
 
 /// Stands in for the builder, which this executable was compiled without.
 #[cfg(not(feature = "tensorrt"))]
 struct Builder<'a> {
     target: &'a Target,
+    options: &'a Options,
 }
 
 #[cfg(feature = "tensorrt")]
@@ -197,7 +200,7 @@ impl<'a> Builder<'a> {
         options: &'a Options,
         files: &'a [MappedFile],
     ) -> Builder<'a> {
-        Builder { target, graph, options, files, worker: None }
+        Builder { target, graph, options, files, worker: None, cache: None }
     }
 
     fn worker(&mut self) -> Result<&mut crate::worker::Worker, Error> {
@@ -209,6 +212,8 @@ impl<'a> Builder<'a> {
                     Error::missing(e.to_string())
                         .help("`make sdk` fetches it; `trtc doctor` shows what is found")
                 })?;
+            let cached = self.options.cache_dir.as_deref();
+            self.cache = cached.map(|folder| crate::cache::Cache::new(folder, &library));
             let mut build = BuildOptions::new(library);
             build.time_limit = self.options.build_time_limit.unwrap_or(build.time_limit);
             build.executable = self.options.worker.clone();
@@ -219,11 +224,18 @@ impl<'a> Builder<'a> {
 
     fn build(&mut self, lowered: &Lowered, segment: &Segment, events: &dyn Events) -> Result<Outcome, Error> {
         use crate::worker::{BuildRequest, WorkerFailure};
-        if self.target.product() != Product::Rtx {
+        if self.options.defer || self.target.product() != Product::Rtx {
             return Ok(Outcome::Deferred);
         }
         events.build_started(self.target, &segment.id, segment.nodes.len());
         let start = Instant::now();
+        self.worker()?;
+        let key = self.cache.as_ref().and_then(|cache| cache.key(lowered, self.target));
+        if let Some(bytes) = self.cache.as_ref().zip(key).and_then(|(cache, key)| cache.get(key)) {
+            let seconds = start.elapsed().as_secs_f64();
+            events.build_ended(self.target, &segment.id, seconds, Ok(bytes.len() as u64));
+            return Ok(Outcome::Engine(Engine { bytes, seconds }));
+        }
         let request = BuildRequest { lowered, target: self.target };
         let files = self.files;
         let result = self.worker()?.build(request, files);
@@ -231,6 +243,9 @@ impl<'a> Builder<'a> {
         let (code, words, nodes) = match result {
             Ok(output) => {
                 events.build_ended(self.target, &segment.id, seconds, Ok(output.engine.len()));
+                if let Some((cache, key)) = self.cache.as_ref().zip(key) {
+                    cache.put(key, &output.engine.bytes());
+                }
                 let engine = Engine { bytes: output.engine.bytes(), seconds: output.build_s };
                 return Ok(Outcome::Engine(engine));
             }
@@ -253,14 +268,16 @@ impl<'a> Builder<'a> {
 
 #[cfg(not(feature = "tensorrt"))]
 impl<'a> Builder<'a> {
-    fn new(target: &'a Target, _: &'a Graph, _: &'a Options, _: &'a [MappedFile]) -> Builder<'a> {
-        Builder { target }
+    fn new(target: &'a Target, _: &'a Graph, options: &'a Options, _: &'a [MappedFile]) -> Builder<'a> {
+        Builder { target, options }
     }
 
     fn build(&mut self, _: &Lowered, _: &Segment, _: &dyn Events) -> Result<Outcome, Error> {
         match self.target.product() {
-            Product::Rtx => Err(Error::missing("this trtc was compiled without its builder")
-                .help("compile it with the feature `tensorrt`, or the model with --target host")),
+            Product::Rtx if !self.options.defer => {
+                Err(Error::missing("this trtc was compiled without its builder")
+                    .help("compile it with the feature `tensorrt`, or the model with --target host"))
+            }
             _ => Ok(Outcome::Deferred),
         }
     }

@@ -4,6 +4,7 @@ use crate::{
     Error, ErrorKind, Events, Options,
     assemble::{Assembly, TargetParts},
     build::{BuiltSegment, BuiltTarget, Spent, build_target},
+    policy::Policy,
     prepare::{Prepared, Source, prepare},
 };
 use std::{path::Path, time::Instant};
@@ -29,6 +30,14 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
     Ok(report(model, &prepared, targets, None))
 }
 
+/// The hash of a model and its external data, as bundles hold it of the model that they were compiled from.
+///
+/// # Errors
+/// [`ErrorKind::Input`] for a file that is no valid model.
+pub fn model_hash(model: &Path) -> Result<trtc_bundle::Hash, Error> {
+    Ok(Source::open(model)?.hash())
+}
+
 /// Compiles a model into a bundle at `out`, which is written whole or not at all.
 ///
 /// A failed build never ends a compile: its nodes go to the host with the builder's words as the reason.
@@ -38,6 +47,10 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
 /// [`ErrorKind::Missing`] when an engine is to be built and the library is not there; [`ErrorKind::Check`] for a host node
 /// under [`Options::strict`].
 pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events) -> Result<Report, Error> {
+    let policy = match &options.policy {
+        Some(path) if options.strict => Some(Policy::read(path)?),
+        _ => options.strict.then(Policy::default),
+    };
     let mut timings = Timings::default();
     let mut spent = Spent::default();
 
@@ -57,8 +70,8 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
 
     events.stage("write");
     let reports: Vec<TargetReport> = built.iter().map(|built| built_report(&prepared, built)).collect();
-    if options.strict {
-        strict(&reports)?;
+    if let Some(policy) = &policy {
+        strict(&reports, policy)?;
     }
     let ((), seconds) = timed(|| {
         let mut assembly = Assembly::create(out, &source)?;
@@ -110,10 +123,10 @@ fn built_report(prepared: &Prepared, built: &BuiltTarget) -> TargetReport {
     report
 }
 
-/// Under `--strict` a host node is an error.
-fn strict(reports: &[TargetReport]) -> Result<(), Error> {
+/// Under `--strict` a host node that the policy does not allow is an error.
+fn strict(reports: &[TargetReport], policy: &Policy) -> Result<(), Error> {
     let rows = reports.iter().flat_map(|report| &report.nodes);
-    let mut host = rows.filter(|row| row.placement == PlacementName::Host);
+    let mut host = rows.filter(|row| row.placement == PlacementName::Host && !policy.allows(row));
     let Some(first) = host.next() else { return Ok(()) };
     let more = host.count();
     let text = format!(

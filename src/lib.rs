@@ -6,21 +6,24 @@
 
 mod assemble;
 mod build;
+#[cfg(feature = "tensorrt")]
+mod cache;
 mod driver;
 mod error;
 mod networks;
 mod options;
+mod policy;
 mod prepare;
 #[cfg(feature = "tensorrt")]
 #[doc(hidden)]
 pub mod worker;
 
-pub use driver::{compile, partition};
+pub use driver::{compile, model_hash, partition};
 pub use error::{Error, ErrorKind};
 pub use networks::{network, raised_networks};
 pub use options::{Events, Options, Quiet};
 pub use trtc_bundle::{Bundle, Target};
 pub use trtc_partitioner::Report;
 
-/// Program and version, as bundles name their producer.
-pub(crate) const PRODUCER: &str = concat!("trtc ", env!("CARGO_PKG_VERSION"));
+/// Program, version and commit, as bundles name their producer.
+pub(crate) const PRODUCER: &str = concat!("trtc ", env!("TRTC_VERSION"));

@@ -15,6 +15,9 @@ pub struct Options {
     pub(crate) rtx_library: Option<PathBuf>,
     pub(crate) worker: Option<PathBuf>,
     pub(crate) keep_failures: Option<PathBuf>,
+    pub(crate) policy: Option<PathBuf>,
+    pub(crate) cache_dir: Option<PathBuf>,
+    pub(crate) defer: bool,
 }
 
 impl Options {
@@ -65,6 +68,26 @@ impl Options {
     /// Keeps the network of each failed build in this folder, as text without weights.
     pub fn keep_failures(mut self, folder: impl Into<PathBuf>) -> Options {
         self.keep_failures = Some(folder.into());
+        self
+    }
+
+    /// What [`Options::strict`] lets stay on the host: a file of rules, one a line: `op NonZero`,
+    /// `node /head/*  code E04*` (all conditions of a line hold; `*` stands for any text, `#` begins a comment).
+    pub fn policy(mut self, path: impl Into<PathBuf>) -> Options {
+        self.policy = Some(path.into());
+        self
+    }
+
+    /// Keeps engines in this folder and takes them from there when the same network is built again.
+    pub fn cache_dir(mut self, folder: impl Into<PathBuf>) -> Options {
+        self.cache_dir = Some(folder.into());
+        self
+    }
+
+    /// Whether engines are built now (the default), or all deferred: the bundle then runs on the CPU until
+    /// [`crate::build`] builds them. Deferring needs no library.
+    pub fn build_engines(mut self, build: bool) -> Options {
+        self.defer = !build;
         self
     }
 

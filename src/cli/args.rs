@@ -22,12 +22,22 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Compile a model into a bundle.
+    Compile(CompileArgs),
     /// Say what would run where, and why. A dry run of `compile`; needs no library of NVIDIA's.
     Partition(PartitionArgs),
+    /// Run a bundle or a model once.
+    Run(RunArgs),
+    /// Compare a bundle or a model with something independent.
+    Verify(VerifyArgs),
+    /// Measure latency and throughput of a bundle or a model.
+    Bench(BenchArgs),
     /// Say what a bundle holds.
     Inspect(InspectArgs),
     /// List the operators that engines take.
     Ops(OpsArgs),
+    /// Say what is found on this machine, and what is missing.
+    Doctor(DoctorArgs),
 }
 
 /// What changes how a model is compiled.
@@ -57,7 +67,7 @@ pub struct CompileArgs {
     /// Fail when any node would run on the host
     #[arg(long)]
     pub strict: bool,
-    /// What --strict lets pass: a file that names operators, nodes or codes
+    /// What --strict lets stay on the host: rules like `op NonZero` or `node /head/* code E04*`, one a line
     #[arg(long, value_name = "FILE", requires = "strict")]
     pub policy: Option<PathBuf>,
     /// Write the report there, as JSON
@@ -66,7 +76,7 @@ pub struct CompileArgs {
     /// Give an engine at most so many seconds to build
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub build_time_limit: Option<Duration>,
-    /// Keep engines there, and take them from there [default: ~/.cache/trtc]
+    /// Keep engines there, and take them from there when the same network is built again
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Keep networks that the builder refused, with its words

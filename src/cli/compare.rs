@@ -95,11 +95,9 @@ pub fn compare(actual: &Value, expected: &Value, tolerances: Tolerances) -> Vec<
             let pairs = actual.iter().zip(expected).enumerate();
             pairs.flat_map(|(k, (actual, expected))| inner(format!(".{k}"), actual, expected)).collect()
         }
-        (Value::Sequence(actual), Value::Sequence(expected)) => one(Comparison::Unlike(format!(
-            "a sequence of {} instead of {}",
-            actual.len(),
-            expected.len()
-        ))),
+        (Value::Sequence(actual), Value::Sequence(expected)) => {
+            one(Comparison::Unlike(format!("a sequence of {} instead of {}", actual.len(), expected.len())))
+        }
         (Value::Map(actual), Value::Map(expected)) => {
             let keys = inner(".keys".into(), &actual.0, &expected.0);
             keys.chain(inner(".values".into(), &actual.1, &expected.1)).collect()
@@ -192,7 +190,11 @@ fn strings(dims: &[usize], actual: &[String], expected: &[String]) -> Comparison
         max_abs: 0.0,
         max_rel: 0.0,
         differ: usize::from(first.is_some()) + unequal.count(),
-        worst: first.map(|k| Worst { index: index(dims, k), actual: shown(actual, k), expected: shown(expected, k) }),
+        worst: first.map(|k| Worst {
+            index: index(dims, k),
+            actual: shown(actual, k),
+            expected: shown(expected, k),
+        }),
     })
 }
 
@@ -258,13 +260,18 @@ mod tests {
 
     #[test]
     fn floats_have_a_tolerance_and_nan_equals_nan() {
-        let found = elements(&f32s(&[1.0, f32::NAN, f32::INFINITY, 0.0]), &f32s(&[1.0005, f32::NAN, f32::INFINITY, 5e-5]));
+        let found = elements(
+            &f32s(&[1.0, f32::NAN, f32::INFINITY, 0.0]),
+            &f32s(&[1.0005, f32::NAN, f32::INFINITY, 5e-5]),
+        );
         assert_eq!(found.differ, 0);
         assert!((found.max_abs - 5e-4).abs() < 1e-6 && (found.max_rel - 1.0).abs() < 1e-6, "{found:?}");
         let found = elements(&f32s(&[1.0, 2.0, 3.0]), &f32s(&[1.0, 2.5, 30.0]));
         let worst = Worst { index: vec![2], actual: "3".into(), expected: "30".into() };
         assert_eq!((found.differ, found.max_abs, found.worst), (2, 27.0, Some(worst)));
-        for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, f32::NEG_INFINITY), (1e30, f32::INFINITY)] {
+        for (a, b) in
+            [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, f32::NEG_INFINITY), (1e30, f32::INFINITY)]
+        {
             let found = elements(&f32s(&[a]), &f32s(&[b]));
             assert_eq!((found.differ, found.max_abs), (1, f64::INFINITY), "{a} {b}");
         }
@@ -274,8 +281,11 @@ mod tests {
     fn integers_are_exact_beyond_what_f64_holds() {
         assert_eq!(elements(&i64s(&[i64::MAX]), &i64s(&[i64::MAX])).differ, 0);
         let found = elements(&i64s(&[7, i64::MAX]), &i64s(&[7, i64::MAX - 1]));
-        let worst =
-            Worst { index: vec![1], actual: "9223372036854775807".into(), expected: "9223372036854775806".into() };
+        let worst = Worst {
+            index: vec![1],
+            actual: "9223372036854775807".into(),
+            expected: "9223372036854775806".into(),
+        };
         assert_eq!((found.differ, found.worst), (1, Some(worst)));
         // A tolerance of the user's is for floats.
         let wide = Tolerances { rtol: Some(1.0), atol: Some(10.0) };
@@ -285,7 +295,10 @@ mod tests {
 
     #[test]
     fn unlike_values_say_how() {
-        let why = |actual: &Value, expected: &Value| match compare(actual, expected, Tolerances::default()).remove(0).1 {
+        let why = |actual: &Value, expected: &Value| match compare(actual, expected, Tolerances::default())
+            .remove(0)
+            .1
+        {
             Comparison::Unlike(why) => why,
             Comparison::Elements(found) => panic!("{found:?}"),
         };
@@ -312,9 +325,13 @@ mod tests {
     fn places_and_numbers_are_shown() {
         assert_eq!(index(&[2, 3, 4], 17), [1, 1, 1]);
         assert_eq!(index(&[], 0), [0; 0]);
-        for (value, text) in
-            [(0.1, "0.1"), (1.0 / 3.0, "0.3333333"), (-1234.5678, "-1234.568"), (1e-7, "1.000000e-7"), (3.0, "3")]
-        {
+        for (value, text) in [
+            (0.1, "0.1"),
+            (1.0 / 3.0, "0.3333333"),
+            (-1234.5678, "-1234.568"),
+            (1e-7, "1.000000e-7"),
+            (3.0, "3"),
+        ] {
             assert_eq!(number(value), text);
         }
     }

@@ -19,7 +19,9 @@ pub fn reader(dtype: DType) -> Option<ReadElement> {
     }
     macro_rules! half {
         ($type:ty) => {
-            |bytes, index| at(bytes, index).map_or(f64::NAN, |element| <$type>::from_le_bytes(element).to_f64())
+            |bytes, index| {
+                at(bytes, index).map_or(f64::NAN, |element| <$type>::from_le_bytes(element).to_f64())
+            }
         };
     }
     /// A float of less than a byte or of one: so many bits, exponent bits, bias, and what its largest codes mean.
@@ -92,7 +94,9 @@ fn mini_float(code: u8, width: u32, exponent_bits: u32, bias: i32, special: Spec
         Special::NegativeZero if sign == 1 && magnitude == 0 => return f64::NAN,
         Special::AllOnes if magnitude == (1 << (width - 1)) - 1 => return f64::NAN,
         Special::Ieee if exponent == largest && mantissa != 0 => return f64::NAN,
-        Special::Ieee if exponent == largest => return if sign == 1 { f64::NEG_INFINITY } else { f64::INFINITY },
+        Special::Ieee if exponent == largest => {
+            return if sign == 1 { f64::NEG_INFINITY } else { f64::INFINITY };
+        }
         _ => {}
     }
     let fraction = f64::from(mantissa) / f64::from(1u32 << mantissa_bits);
@@ -131,7 +135,9 @@ mod tests {
         ] {
             assert_eq!(read(dtype, &[code], 0), value, "{dtype} {code:#x}");
         }
-        for (dtype, code) in [(DType::F8E4M3, 0xff), (DType::F8E4M3Uz, 0x80), (DType::F8E5M2, 0x7d), (DType::F8E8M0, 255)] {
+        for (dtype, code) in
+            [(DType::F8E4M3, 0xff), (DType::F8E4M3Uz, 0x80), (DType::F8E5M2, 0x7d), (DType::F8E8M0, 255)]
+        {
             assert!(read(dtype, &[code], 0).is_nan(), "{dtype}");
         }
     }

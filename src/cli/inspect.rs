@@ -8,8 +8,8 @@ use super::{
 use serde_json::{Value, json};
 use std::path::Path;
 use trtc_bundle::{
-    Block, Bundle, BundleError, Manifest, SectionId, Segment, SegmentKind, Step, TargetPlan, ValueInfo,
-    ValueKind,
+    Block, Bundle, BundleError, DType, Manifest, SectionId, Segment, SegmentKind, Step, TargetPlan,
+    ValueInfo, ValueKind,
 };
 use trtc_onnx::OnnxFile;
 
@@ -52,6 +52,11 @@ pub fn show_type(value: &ValueInfo) -> String {
         ValueKind::OptionalSequence => format!("optional sequence of {}", value.dtype),
         _ => "map".to_owned(),
     }
+}
+
+/// A dtype with dims: `f32[1 x 3]`.
+pub fn typed(dtype: DType, dims: &[usize]) -> String {
+    format!("{dtype}[{}]", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x "))
 }
 
 /// Bytes for people.
@@ -269,7 +274,7 @@ fn steps(plan: &TargetPlan, steps: &[Step], depth: usize, out: &mut Out) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use super::{show_type, size};
+    use super::{show_type, size, typed};
     use trtc_bundle::{DType, Dim, ValueInfo, ValueKind};
 
     #[test]
@@ -278,6 +283,7 @@ mod tests {
         let dims = vec![Dim::Text("N".into()), Dim::Known(3), Dim::Unknown];
         assert_eq!(show_type(&ValueInfo::tensor("x", DType::F32, Some(dims))), "f32[N x 3 x ?]");
         assert_eq!(show_type(&ValueInfo::tensor("x", DType::I64, None)), "i64[..]");
+        assert_eq!(typed(DType::I8, &[2, 3]), "i8[2 x 3]");
         assert_eq!(show_type(&ValueInfo::other("x", ValueKind::Sequence, DType::F32)), "sequence of f32");
     }
 }

@@ -1,13 +1,25 @@
 //! The command line: one file a subcommand. Standard output carries the result and nothing else.
 
 mod args;
+mod bench;
+mod compare;
+mod compile;
+mod doctor;
+mod elements;
 mod failure;
 mod files;
+mod inputs;
 mod inspect;
+mod npz;
 mod ops;
 mod out;
 mod partition;
+mod progress;
+mod random;
 mod render;
+mod run;
+mod subject;
+mod verify;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -59,6 +71,11 @@ fn log() {
 
 fn run(command: Command) -> Result<()> {
     match command {
+        Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Partition(args) => partition::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Ops(args) => ops::run(&args),

@@ -67,7 +67,8 @@ impl Events for Progress {
     fn build_ended(&self, target: &Target, segment: &str, seconds: f64, result: Result<u64, &str>) {
         match result {
             Ok(bytes) => self.show(format!("built {segment} for {target}: {bytes} bytes in {seconds:.2} s")),
-            Err(words) => self.warning(&format!("{segment} cannot be built for {target}: {words}")),
+            // The compile warns of it, and says what it does about it.
+            Err(words) => self.show(format!("{segment} cannot be built for {target}: {words}")),
         }
     }
 

@@ -56,7 +56,8 @@ impl Random {
     fn new(seed: u64, name: &str) -> Random {
         // FNV-1a of the name, so that an input keeps its elements when another is added.
         let start = 0xcbf2_9ce4_8422_2325u64;
-        let hash = name.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash =
+            name.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let mut state = seed ^ hash;
         // SplitMix64, as the authors of xoshiro advise.
         let mut split = || {

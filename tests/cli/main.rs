@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod bad_input;
+mod bundle;
 mod partition;
 mod streams;
 mod support;
+mod verify;

@@ -1,6 +1,7 @@
 //! Runs the executable; makes small models.
 
 use std::{
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -80,6 +81,51 @@ pub fn trtc(arguments: &[&str]) -> Said {
 /// Runs it in `folder`.
 pub fn trtc_in(folder: &Path, arguments: &[&str]) -> Said {
     said(command(arguments).current_dir(folder).output().unwrap())
+}
+
+/// What `trtc doctor` finds, or a line that says that a test is skipped without it.
+pub fn found(what: &str) -> bool {
+    let findings: serde_json::Value =
+        serde_json::from_str(&trtc(&["doctor", "--format", "json"]).stdout).unwrap();
+    let found = findings[what].as_bool().unwrap();
+    if !found {
+        println!("skipped: doctor says {what} = false (run `make sdk`)");
+    }
+    found
+}
+
+/// Writes an `.npz` file of little-endian arrays: name, numpy's type, dims, bytes.
+pub fn npz(folder: &Folder, file: &str, arrays: &[(&str, &str, &[usize], Vec<u8>)]) -> String {
+    let path = folder.path(file);
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for (name, descr, dims, bytes) in arrays {
+        let dims: String = dims.iter().map(|dim| format!("{dim}, ")).collect();
+        let mut dict =
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}").into_bytes();
+        dict.resize((10 + dict.len() + 1).next_multiple_of(64) - 10 - 1, b' ');
+        dict.push(b'\n');
+        archive.start_file(format!("{name}.npy"), options).unwrap();
+        archive.write_all(b"\x93NUMPY\x01\x00").unwrap();
+        archive.write_all(&(dict.len() as u16).to_le_bytes()).unwrap();
+        archive.write_all(&dict).unwrap();
+        archive.write_all(bytes).unwrap();
+    }
+    archive.finish().unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The data of an array in an `.npz` file.
+pub fn npz_data(path: &str, name: &str) -> Vec<u8> {
+    let mut archive = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    archive.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
+    let header = 10 + u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    bytes.split_off(header)
+}
+
+pub fn f32_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 /// `y = relu(x + w)`, `x` of the shape N x 3, and `z` the text of an operator that nobody knows unless `plain`.

@@ -6,7 +6,9 @@
 mod npy;
 mod values;
 
-pub use npy::{Array, NumpyType};
+pub use npy::Array;
+#[cfg(test)]
+pub use npy::NumpyType;
 pub use values::{array_of, value_of};
 
 use std::{
@@ -45,9 +47,9 @@ fn read_from(file: impl Read + Seek, mut limit: u64) -> Result<Vec<(String, Arra
     let mut archive = ZipArchive::new(file).map_err(|error| NpzError::NotNpz(words(error)))?;
     let mut arrays: Vec<(String, Array)> = Vec::new();
     for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(|error| {
-            NpzError::Array { name: format!("number {index}"), why: words(error) }
-        })?;
+        let mut entry = archive
+            .by_index(index)
+            .map_err(|error| NpzError::Array { name: format!("number {index}"), why: words(error) })?;
         let name = entry.name().to_owned();
         let fail = |why: String| NpzError::Array { name: name.clone(), why };
         let Some(key) = name.strip_suffix(".npy") else {
@@ -80,7 +82,8 @@ fn write_to(file: &mut (impl Write + Seek), arrays: &[(String, Array)]) -> Resul
     let io = |error: ZipError| std::io::Error::other(words(error));
     for (name, array) in arrays {
         let large = array.bytes.len() as u64 >= (u32::MAX - (1 << 16)) as u64;
-        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(large);
+        let options =
+            SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(large);
         archive.start_file(format!("{name}.npy"), options).map_err(io)?;
         archive.write_all(&npy::header(array))?;
         archive.write_all(&array.bytes)?;

@@ -181,7 +181,8 @@ pub fn read(file: &mut impl Read, limit: u64) -> Result<Array, String> {
     let read = file.take(needed as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("the data cannot be read: {error}"))?;
     if bytes.len() != needed {
-        let found = if bytes.len() > needed { format!("at least {}", bytes.len()) } else { bytes.len().to_string() };
+        let found =
+            if bytes.len() > needed { format!("at least {}", bytes.len()) } else { bytes.len().to_string() };
         return Err(format!("{ty} {dims:?} takes {needed} bytes, but there are {found} bytes of data"));
     }
     if big && ty.swapped() > 1 {
@@ -195,10 +196,8 @@ pub fn read(file: &mut impl Read, limit: u64) -> Result<Array, String> {
 
 /// Brings column-major elements into row-major order.
 fn row_major(bytes: &[u8], dims: &[usize], width: usize) -> Vec<u8> {
-    let strides: Vec<usize> = dims
-        .iter()
-        .scan(width, |stride, &dim| Some(std::mem::replace(stride, *stride * dim)))
-        .collect();
+    let strides: Vec<usize> =
+        dims.iter().scan(width, |stride, &dim| Some(std::mem::replace(stride, *stride * dim))).collect();
     let mut sorted = Vec::with_capacity(bytes.len());
     let (mut index, mut at) = (vec![0; dims.len()], 0);
     while sorted.len() < bytes.len() {
@@ -339,13 +338,17 @@ mod tests {
         let dict = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }          \n";
         for version in [1, 2, 3] {
             let array = npy(version, dict, &[1, 4, 2, 5, 3, 6]).unwrap();
-            assert_eq!(array, Array { ty: NumpyType::Uint(1), dims: vec![2, 3], bytes: vec![1, 2, 3, 4, 5, 6] });
+            assert_eq!(
+                array,
+                Array { ty: NumpyType::Uint(1), dims: vec![2, 3], bytes: vec![1, 2, 3, 4, 5, 6] }
+            );
         }
         let dict = "{'shape': (2L,), \"descr\": '>i2', 'fortran_order': False}";
         assert_eq!(npy(1, dict, &[1, 2, 3, 4]).unwrap().bytes, [2, 1, 4, 3]);
         let dict = "{'descr': '<f8', 'fortran_order': True, 'shape': (1, 2, 2)}";
         let data: Vec<u8> = (0u8..32).collect();
-        let places: Vec<u8> = npy(1, dict, &data).unwrap().bytes.chunks(8).map(|chunk| chunk[0] / 8).collect();
+        let places: Vec<u8> =
+            npy(1, dict, &data).unwrap().bytes.chunks(8).map(|chunk| chunk[0] / 8).collect();
         assert_eq!(places, [0, 2, 1, 3]);
     }
 

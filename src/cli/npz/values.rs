@@ -215,7 +215,9 @@ mod tests {
         let error = value_of(&array(NumpyType::Float(2), &[1], &[0; 2]), DType::Bf16).unwrap_err();
         assert_eq!(error, "float16 is given where bf16 is wanted: uint16 (its bits)");
         assert!(value_of(&array(NumpyType::Bool, &[1], &[2]), DType::Bool).is_err());
-        assert!(value_of(&array(NumpyType::Int(8), &[1], &[0; 8]), DType::Str).unwrap_err().contains("U or S"));
+        assert!(
+            value_of(&array(NumpyType::Int(8), &[1], &[0; 8]), DType::Str).unwrap_err().contains("U or S")
+        );
     }
 
     #[test]
@@ -225,7 +227,8 @@ mod tests {
         assert_eq!(arrays[0].1.ty, NumpyType::Unicode(2));
         let Value::Strings(back) = value_of(&arrays[0].1, DType::Str).unwrap() else { panic!("strings") };
         assert_eq!(back, tensor);
-        let Value::Strings(ascii) = value_of(&array(NumpyType::Bytes(3), &[2], b"abca\0\0"), DType::Str).unwrap()
+        let Value::Strings(ascii) =
+            value_of(&array(NumpyType::Bytes(3), &[2], b"abca\0\0"), DType::Str).unwrap()
         else {
             panic!("strings")
         };

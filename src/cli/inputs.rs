@@ -1,0 +1,177 @@
+//! Inputs of a run: read from a file, or made up.
+
+use super::{
+    failure::{Failure, Result},
+    npz::{self, Array},
+    random,
+};
+use std::{collections::HashMap, path::Path};
+use trtc_bundle::{Dim, Symbol, ValueInfo, ValueKind};
+use trtc_runtime::{Input, Value};
+
+/// Values by name, in the model's order.
+pub type Named = Vec<(String, Value)>;
+
+/// Borrows values for a run.
+pub fn borrowed(values: &Named) -> Vec<(&str, Input<'_>)> {
+    values.iter().map(|(name, value)| (name.as_str(), value.into())).collect()
+}
+
+/// Reads the values of `ports` from an `.npz` file: by name, else by position (`input_0`); elements of a sequence by the
+/// name and their number (`x.0`). `what` is `input` or `output`.
+///
+/// With `all`, every port must be there; without, only those that are there are given.
+///
+/// # Errors
+/// The file is damaged, an array is missing, unknown or of another type.
+pub fn read(path: &Path, ports: &[ValueInfo], what: &str, all: bool) -> Result<Named> {
+    let fail = |why: String| Failure::input(format!("{}: {why}", path.display()));
+    let arrays = npz::read(path).map_err(|error| fail(error.to_string()))?;
+    let mut arrays: HashMap<String, Array> = arrays.into_iter().collect();
+    let mut values = Vec::new();
+    for (position, port) in ports.iter().enumerate() {
+        let position = format!("{what}_{position}");
+        let name = if has(&arrays, &port.name) { &port.name } else { &position };
+        match take(&mut arrays, name, port).map_err(|why| fail(format!("{what} `{}`: {why}", port.name)))? {
+            Some(value) => values.push((port.name.clone(), value)),
+            None if !all => {}
+            None if matches!(port.kind, ValueKind::Optional | ValueKind::OptionalSequence) => {
+                values.push((port.name.clone(), Value::Nothing));
+            }
+            None => {
+                return Err(fail(format!("{what} `{}` is missing", port.name))
+                    .help(format!("it is to be called `{}` or `{position}`", port.name)));
+            }
+        }
+    }
+    let mut left: Vec<String> = arrays.into_keys().collect();
+    left.sort();
+    if let Some(unknown) = left.first() {
+        let known: Vec<String> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
+        return Err(fail(format!("there is no {what} `{unknown}`"))
+            .help(format!("the {what}s are {}", known.join(", "))));
+    }
+    Ok(values)
+}
+
+fn has(arrays: &HashMap<String, Array>, name: &str) -> bool {
+    arrays.contains_key(name) || arrays.contains_key(&format!("{name}.0"))
+}
+
+fn take(arrays: &mut HashMap<String, Array>, name: &str, port: &ValueInfo) -> Result<Option<Value>, String> {
+    if matches!(port.kind, ValueKind::Sequence | ValueKind::OptionalSequence) {
+        let mut elements = Vec::new();
+        while let Some(array) = arrays.remove(&format!("{name}.{}", elements.len())) {
+            elements.push(npz::value_of(&array, port.dtype)?);
+        }
+        return Ok((!elements.is_empty()).then_some(Value::Sequence(elements)));
+    }
+    match arrays.remove(name) {
+        Some(_) if port.kind == ValueKind::Map => Err("a map has no form in .npz files".into()),
+        Some(array) => npz::value_of(&array, port.dtype).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Makes values up. Dims that the model leaves open are what engines are tuned for (`symbols`), else 1.
+///
+/// # Errors
+/// A value that is no tensor, or whose rank is not known, cannot be made up.
+pub fn random(seed: u64, ports: &[ValueInfo], symbols: &[Symbol]) -> Result<Named> {
+    let one = |port: &ValueInfo| {
+        let fail = |why: &str| {
+            Failure::input(format!("input `{}` {why}, which cannot be made up", port.name))
+                .help("give it with --inputs IN.npz")
+        };
+        let value = match (port.kind, &port.dims) {
+            (ValueKind::Optional | ValueKind::OptionalSequence, _) => Value::Nothing,
+            (ValueKind::Tensor, Some(dims)) => {
+                let dims: Vec<usize> = dims.iter().map(|dim| size(dim, symbols)).collect();
+                random::tensor(seed, &port.name, port.dtype, &dims)
+                    .map_err(|error| Failure::input(format!("input `{}`: {error}", port.name)))?
+            }
+            (ValueKind::Tensor, None) => return Err(fail("has an unknown rank")),
+            _ => return Err(fail("is no tensor")),
+        };
+        Ok((port.name.clone(), value))
+    };
+    ports.iter().map(one).collect()
+}
+
+/// Whether a made-up value of `ports` depends on what engines are tuned for.
+pub fn is_open(ports: &[ValueInfo]) -> bool {
+    ports.iter().filter_map(|port| port.dims.as_ref()).flatten().any(|dim| !matches!(dim, Dim::Known(_)))
+}
+
+fn size(dim: &Dim, symbols: &[Symbol]) -> usize {
+    let number = match dim {
+        Dim::Known(number) => *number,
+        Dim::Text(text) => symbols.iter().find(|symbol| symbol.text == *text).map_or(1, |symbol| symbol.opt),
+        Dim::Unknown => 1,
+    };
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_open, random, read};
+    use crate::cli::npz::{self, Array, NumpyType};
+    use std::path::PathBuf;
+    use trtc_bundle::{DType, Dim, Symbol, ValueInfo, ValueKind};
+    use trtc_runtime::Value;
+
+    fn ports() -> Vec<ValueInfo> {
+        let dims = vec![Dim::Text("N".into()), Dim::Text("2*N".into()), Dim::Known(3), Dim::Unknown];
+        vec![
+            ValueInfo::tensor("x", DType::F32, Some(dims)),
+            ValueInfo::tensor("n", DType::I64, Some(Vec::new())),
+        ]
+    }
+
+    fn file(folder: &tempfile::TempDir, arrays: &[(&str, NumpyType, usize)]) -> PathBuf {
+        let path = folder.path().join("in.npz");
+        let array = |&(name, ty, count): &(&str, NumpyType, usize)| {
+            (name.to_owned(), Array { ty, dims: vec![count], bytes: vec![0; count * ty.width()] })
+        };
+        npz::write(&path, &arrays.iter().map(array).collect::<Vec<_>>()).unwrap();
+        path
+    }
+
+    #[test]
+    fn arrays_are_found_by_name_or_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, &[("input_0", NumpyType::Float(4), 2), ("n", NumpyType::Int(8), 1)]);
+        let values = read(&path, &ports(), "input", true).unwrap();
+        assert_eq!(values.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["x", "n"]);
+        let sequence = [ValueInfo::other("s", ValueKind::Sequence, DType::F32)];
+        let path = file(&folder, &[("s.0", NumpyType::Float(4), 2), ("s.1", NumpyType::Float(4), 1)]);
+        let values = read(&path, &sequence, "input", true).unwrap();
+        assert!(matches!(&values[0].1, Value::Sequence(elements) if elements.len() == 2));
+    }
+
+    #[test]
+    fn missing_unknown_and_other_arrays_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |arrays: &[(&str, NumpyType, usize)], all| {
+            let failure = read(&file(&folder, arrays), &ports(), "input", all).unwrap_err();
+            let message = failure.messages[0].clone();
+            format!("{} {}", message.text, message.help.unwrap_or_default())
+        };
+        let (f32s, i64s) = (NumpyType::Float(4), NumpyType::Int(8));
+        let missing = said(&[("x", f32s, 1)], true);
+        assert!(missing.contains("`n` is missing") && missing.contains("`input_1`"), "{missing}");
+        let unknown = said(&[("x", f32s, 1), ("n", i64s, 1), ("z", i64s, 1)], true);
+        assert!(unknown.contains("`z`") && unknown.contains("`x`, `n`"), "{unknown}");
+        let other = said(&[("x", i64s, 1)], false);
+        assert!(other.contains("input `x`: int64 is given where f32 is wanted"), "{other}");
+    }
+
+    #[test]
+    fn open_dims_are_what_engines_are_tuned_for() {
+        let symbols = [Symbol::new("N", 1, 4, 8), Symbol::new("2*N", 2, 8, 16)];
+        let values = random(0, &ports(), &symbols).unwrap();
+        assert_eq!(values[0].1.as_tensor().unwrap().dims(), [4, 8, 3, 1]);
+        assert!(is_open(&ports()) && !is_open(&ports()[1..]));
+        assert!(random(0, &[ValueInfo::tensor("x", DType::F32, None)], &[]).is_err());
+    }
+}
