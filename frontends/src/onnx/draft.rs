@@ -175,14 +175,16 @@ impl Upgrade<'_> {
         }
     }
 
-    /// Adds a node of one output, at the newest version of its operator, in front of the node that is upgraded. `main` gives it the
-    /// node's name, for the one that does the work; the last one is then called after its own operator.
-    pub(crate) fn emit(&mut self, op_type: &str, attrs: Attrs, inputs: Vec<Arg>, main: bool) -> Arg {
+    /// Adds a node of one output, at the newest version of its operator, in front of the node that is upgraded. `last` gives it the
+    /// node's name, for the one that does the work; the last one is then called after its own operator, `last`.
+    pub(crate) fn emit(&mut self, op_type: &str, attrs: Attrs, inputs: Vec<Arg>, last: Option<&str>) -> Arg {
         let hint = format!("{}/{op_type}", self.name);
-        let name = if main {
-            std::mem::replace(&mut self.name, hint.clone())
-        } else {
-            self.level.node_names.unique(&hint)
+        let name = match last {
+            Some(last) => {
+                let own = self.level.node_names.unique(&format!("{}/{last}", self.name));
+                std::mem::replace(&mut self.name, own)
+            }
+            None => self.level.node_names.unique(&hint),
         };
         let output = self.level.add_value(&hint, Type::Unknown);
         let mut draft = Draft {
@@ -205,7 +207,7 @@ impl Upgrade<'_> {
         match self.dtype(like) {
             Some(dtype) => scalar(dtype).unwrap_or(Arg::None),
             None => match scalar(DType::F32) {
-                Some(scalar) => self.emit("CastLike", Attrs::new(), vec![scalar, like.clone()], false),
+                Some(scalar) => self.emit("CastLike", Attrs::new(), vec![scalar, like.clone()], None),
                 None => Arg::None,
             },
         }

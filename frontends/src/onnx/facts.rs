@@ -72,7 +72,7 @@ impl Facts {
                 let fixed = DType::from_name(param.type_name);
                 fixed.or_else(|| schema.bound(param.type_name, &dtypes, &[]))
             });
-            let dtype = dtype_of_attributes(draft, &dtypes).or(told);
+            let dtype = dtype_of_attributes(draft, &dtypes, slot).or(told);
             self.learn(output, Fact { rank, dtype });
         }
     }
@@ -222,7 +222,7 @@ impl Facts {
 }
 
 /// Element type of an output that an attribute decides, for the operators where one does.
-fn dtype_of_attributes(draft: &Draft, inputs: &[Option<DType>]) -> Option<DType> {
+fn dtype_of_attributes(draft: &Draft, inputs: &[Option<DType>], slot: usize) -> Option<DType> {
     if !draft.op.domain.is_empty() {
         return None;
     }
@@ -230,7 +230,15 @@ fn dtype_of_attributes(draft: &Draft, inputs: &[Option<DType>]) -> Option<DType>
         let number = draft.attrs.int(name).and_then(|number| i32::try_from(number).ok());
         number.and_then(DType::from_onnx)
     };
+    let made = |body: &str, slot: usize| {
+        let graph = draft.attrs.graph(body)?;
+        graph[*graph.outputs().get(slot)?].ty.dtype()
+    };
     match &*draft.op.op_type {
+        "If" => made("then_branch", slot).or_else(|| made("else_branch", slot)),
+        // The first output of the body is the condition.
+        "Loop" => made("body", slot + 1),
+        "Scan" => made("body", slot),
         "Cast" | "BitCast" => given("to"),
         "ConstantOfShape" => Some(draft.attrs.tensor("value").map_or(DType::F32, trtc_ir::Tensor::dtype)),
         "QuantizeLinear" => given("output_dtype")

@@ -45,13 +45,16 @@ impl<'a> Importer<'a> {
         if self.calls.iter().any(|&active| std::ptr::eq(active, function)) {
             let chain: Vec<String> =
                 self.calls.iter().chain([&function]).map(|f| format!("`{}`", show(f))).collect();
+            self.halted = true;
             return Err(Diag::invalid(format!("functions call themselves: {}", chain.join(" -> "))));
         }
         if self.calls.len() >= DEPTH_LIMIT {
+            self.halted = true;
             return Err(Diag::invalid(format!("functions call each other more than {DEPTH_LIMIT} deep")));
         }
         self.nodes += function.node.len();
         if self.nodes > NODE_LIMIT {
+            self.halted = true;
             return Err(Diag::invalid(format!(
                 "the model has more than {NODE_LIMIT} nodes with its functions inlined"
             )));

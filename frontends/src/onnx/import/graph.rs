@@ -188,6 +188,7 @@ impl<'a> Importer<'a> {
     pub(super) fn body(&mut self, nodes: &'a [NodeProto], types: &HashMap<&'a str, Type>) {
         let names = self.node_names(nodes);
         let mut makers: HashMap<&str, usize> = HashMap::new();
+        let faults = self.diags.len();
         for (at, node) in nodes.iter().enumerate() {
             for output in node.output.iter().map(String::as_str).filter(|name| !name.is_empty()) {
                 self.declare(output, at, nodes, &names, types, &mut makers);
@@ -195,6 +196,8 @@ impl<'a> Importer<'a> {
         }
         let order = match order(nodes) {
             Ok(order) => order,
+            // Names that clash make cycles of their own.
+            Err(_) if self.diags.len() > faults => return,
             Err(cycle) => {
                 let shown: Vec<String> = cycle.iter().map(|&at| format!("`{}`", names[at])).collect();
                 let first = shown.first().cloned().unwrap_or_default();

@@ -56,6 +56,7 @@ pub fn import(file: &OnnxFile) -> Result<Imported, Vec<Diag>> {
         frames: Vec::new(),
         unversioned: HashSet::new(),
         nodes: 0,
+        halted: false,
     };
     let opsets = importer.imports(&file.model.opset_import, "");
     importer.collect_functions();
@@ -110,6 +111,8 @@ struct Importer<'a> {
     unversioned: HashSet<String>,
     /// Nodes made so far, to stop functions that call each other without bound.
     nodes: usize,
+    /// A function was called beyond a limit: nothing more is read.
+    halted: bool,
 }
 
 /// A scope of names: a graph, or one call of a function.
@@ -176,7 +179,7 @@ impl<'a> Importer<'a> {
             let frame = &self.frames[at];
             if let Some(&found) = frame.values.get(name) {
                 let level = frame.level;
-                return Some(found.map(|id| self.capture(level, id, name)));
+                return Some(found.map(|id| self.capture(level, id)));
             }
             if frame.closed {
                 break;
@@ -185,7 +188,7 @@ impl<'a> Importer<'a> {
         None
     }
 
-    fn capture(&mut self, level: usize, mut id: ValueId, name: &str) -> ValueId {
+    fn capture(&mut self, level: usize, mut id: ValueId) -> ValueId {
         for at in level + 1..self.levels.len() {
             let (outer, inner) = self.levels.split_at_mut(at);
             let (Some(outer), Some(inner)) = (outer.last(), inner.first_mut()) else { continue };
@@ -194,7 +197,7 @@ impl<'a> Importer<'a> {
                 continue;
             }
             let value = &outer.graph[id];
-            let name = inner.value_names.unique(name);
+            let name = inner.value_names.unique(&value.name);
             let captured = inner.graph.add_capture(id, &name, value.ty.clone());
             inner.graph[captured].constant = value.constant.clone();
             inner.graph[captured].elements = value.elements.clone();

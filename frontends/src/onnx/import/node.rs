@@ -11,6 +11,9 @@ use trtc_onnx::{NodeProto, schema};
 impl<'a> Importer<'a> {
     /// Adds a node (or what stands for it) to the graph under construction; `name` is unique in it.
     pub(super) fn node(&mut self, proto: &'a NodeProto, name: &str) {
+        if self.halted {
+            return;
+        }
         let op_type = proto.op_type.as_deref().unwrap_or("");
         let op = OpKey::new(proto.domain.as_deref().unwrap_or(""), op_type);
         let label = self.level().label(name);

@@ -50,7 +50,7 @@ pub(super) fn unsqueeze(cx: &mut Upgrade<'_>, arg: Arg, axes: &[i64]) -> Arg {
             return Arg::Const(tensor);
         }
     }
-    cx.emit("Unsqueeze", Attrs::new(), vec![arg, Arg::Const(Tensor::from_i64s(axes))], false)
+    cx.emit("Unsqueeze", Attrs::new(), vec![arg, Arg::Const(Tensor::from_i64s(axes))], None)
 }
 
 fn downgrade(_: &Graph, _: &mut Draft, version: u32) -> Result<(), Misfit> {

@@ -21,19 +21,18 @@ fn upgrade(cx: &mut Upgrade<'_>, draft: &mut Draft) -> Result<Step, Diag> {
     let mut attrs = Attrs::new();
     attrs.set("start", Attr::Int(1));
     attrs.set("end", Attr::Int(2));
-    let channels = cx.emit("Shape", attrs, vec![x], false);
+    let channels = cx.emit("Shape", attrs, vec![x], None);
     let group_count = Arg::Const(Tensor::from_i64s(&[groups]));
-    let each = cx.emit("Div", Attrs::new(), vec![channels.clone(), group_count.clone()], false);
+    let each = cx.emit("Div", Attrs::new(), vec![channels.clone(), group_count.clone()], None);
     let mut attrs = Attrs::new();
     attrs.set("axis", Attr::Int(0));
-    let matrix = cx.emit("Concat", attrs, vec![group_count, each], false);
+    let matrix = cx.emit("Concat", attrs, vec![group_count, each], None);
     for slot in [1, 2] {
         let arg = draft.input(slot).clone();
-        let column =
-            cx.emit("Unsqueeze", Attrs::new(), vec![arg, Arg::Const(Tensor::from_i64s(&[1]))], false);
-        let repeated = cx.emit("Expand", Attrs::new(), vec![column, matrix.clone()], false);
+        let column = cx.emit("Unsqueeze", Attrs::new(), vec![arg, Arg::Const(Tensor::from_i64s(&[1]))], None);
+        let repeated = cx.emit("Expand", Attrs::new(), vec![column, matrix.clone()], None);
         let flat =
-            cx.emit("Reshape", Attrs::new(), vec![repeated, Arg::Const(Tensor::from_i64s(&[-1]))], false);
+            cx.emit("Reshape", Attrs::new(), vec![repeated, Arg::Const(Tensor::from_i64s(&[-1]))], None);
         draft.set_input(slot, flat);
     }
     Ok(Step::Canonical)

@@ -27,12 +27,12 @@ fn upgrade(cx: &mut Upgrade<'_>, draft: &mut Draft) -> Result<Step, Diag> {
     let x = draft.input(0).clone();
     let mut attrs = Attrs::new();
     attrs.set("axis", Attr::Int(axis));
-    let matrix = cx.emit("Flatten", attrs, vec![x.clone()], false);
+    let matrix = cx.emit("Flatten", attrs, vec![x.clone()], None);
+    let shape = cx.emit("Shape", Attrs::new(), vec![x], None);
     let mut attrs = Attrs::new();
     attrs.set("axis", Attr::Int(-1));
     let op_type = draft.op.op_type.clone();
-    let rows = cx.emit(&op_type, attrs, vec![matrix], true);
-    let shape = cx.emit("Shape", Attrs::new(), vec![x], false);
+    let rows = cx.emit(&op_type, attrs, vec![matrix], Some("Reshape"));
     *draft = Draft {
         op: OpKey::new("", "Reshape"),
         since: schema::since_version("", "Reshape", schema::MAX_OPSET).unwrap_or(14),
