@@ -172,11 +172,17 @@ impl<'a> Emit<'a> {
         scope.tensors.extend(bind.iter().copied());
         self.net.open_region();
         let outputs = match emit_graph(self.net, &mut scope, graph, self.node.symbols(), self.target) {
-            // What comes in and goes out unchanged still needs a layer of the region.
-            Ok(outputs) => outputs
-                .into_iter()
-                .map(|x| if bind.iter().any(|b| b.1 == x) { self.net.one(Layer::Identity { x }) } else { x })
-                .collect(),
+            // What comes in and goes out unchanged, or goes out twice, still needs a layer of the region.
+            Ok(outputs) => {
+                let mut seen: Vec<TensorId> = bind.iter().map(|b| b.1).collect();
+                let mut settled = Vec::new();
+                for x in outputs {
+                    let own = !seen.contains(&x);
+                    seen.push(x);
+                    settled.push(if own { x } else { self.net.one(Layer::Identity { x }) });
+                }
+                settled
+            }
             Err(error) => {
                 self.fault(error.to_string());
                 Vec::new()

@@ -30,7 +30,7 @@ impl Converter for Concat {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Concat", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IConcatenationLayer",
         limits: "",
         refusals: &[
@@ -93,7 +93,7 @@ impl Converter for Concat {
         let mut slots = Vec::new();
         let mut axis = 0;
         for slot in 0..node.input_count() {
-            let x = check::operand(node, slot, "inputs", check::MOVABLE, target)?;
+            let x = check::operand(node, slot, "inputs", check::CARRIED, target)?;
             axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
             if x.shape[axis] != Dim::Known(0) {
                 check::not_empty(&x, "inputs")?;
@@ -172,5 +172,11 @@ mod tests {
             .check(Tolerance::Exact);
         let bool = |v| bools([1, 2], &[v, !v]);
         Case::new("Concat", 13).input(bool(true)).input(bool(false)).int("axis", 0).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn bytes() {
+        let x = u8s([2, 2], &[0, 255, 128, 3]);
+        Case::new("Concat", 13).input(x.clone()).constant(x).int("axis", 1).check(Tolerance::Exact);
     }
 }

@@ -45,7 +45,7 @@ impl Converter for Expand {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Expand", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISliceLayer",
         limits: "shape constant, or computed from dims, or bounded",
         refusals: &[
@@ -77,7 +77,7 @@ impl Converter for Expand {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "input", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "input", check::CARRIED, target)?;
         check::not_empty(&x, "input")?;
         let to = node.output(0).and_then(|y| y.shape()).ok_or_else(|| {
             Refusal::new(Code::RANK_UNKNOWN, "the rank of the result is not known before the run")

@@ -30,7 +30,7 @@ impl Converter for Flatten {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Flatten", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IShuffleLayer",
         limits: "no dim may be 0",
         refusals: &[
@@ -57,7 +57,7 @@ impl Converter for Flatten {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Self::Plan, Refusal> {
-        let x = check::operand(node, 0, "input", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "input", check::CARRIED, target)?;
         check::never_empty(&x, "input")?;
         let at = split(node, x.rank()).map_err(crate::ctx::window::refused)?;
         let to = [dims::product(&x.shape[..at]), dims::product(&x.shape[at..])];

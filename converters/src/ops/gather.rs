@@ -28,7 +28,7 @@ impl Converter for Gather {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Gather", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IGatherLayer",
         limits: "",
         refusals: &[
@@ -68,7 +68,7 @@ impl Converter for Gather {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
         let indices = indices::plan(node, 1, &[axis], false, target)?;
@@ -122,5 +122,11 @@ mod tests {
         let open = Case::new("Gather", 13).input(noise([3, 4])).dynamic(0, ["N", "4"]);
         open.constant(i64s([], &[-1])).check(Tolerance::Exact);
         Case::new("Gather", 13).input(bools([2], &[true, false])).input(list(&[1])).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn bytes() {
+        let x = u8s([2, 2], &[0, 255, 128, 3]);
+        Case::new("Gather", 13).input(x).input(list(&[1, -2])).check(Tolerance::Exact);
     }
 }

@@ -28,7 +28,7 @@ impl Converter for GatherElements {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("GatherElements", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IGatherLayer",
         limits: "",
         refusals: &[
@@ -56,7 +56,7 @@ impl Converter for GatherElements {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
         Ok(Plan { axis: axis as u32, indices: indices::plan(node, 1, &[axis], false, target)? })

@@ -43,7 +43,7 @@ impl Converter for GatherNd {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("GatherND", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IGatherLayer",
         limits: "last dim of the indices known",
         refusals: &[
@@ -74,7 +74,7 @@ impl Converter for GatherNd {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         let q =
             check::operand(node, 1, "indices", &[trtc_bundle::DType::I64, trtc_bundle::DType::I32], target)?;

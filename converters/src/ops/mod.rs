@@ -5,6 +5,7 @@ mod arg_extreme;
 mod arithmetic;
 mod batch_normalization;
 mod bias_gelu;
+mod branch;
 mod cast;
 mod clip;
 mod compare;
@@ -64,6 +65,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &arithmetic::Arithmetic,
     &batch_normalization::BatchNormalization,
     &bias_gelu::BiasGelu,
+    &branch::If,
     &cast::Cast,
     &clip::Clip,
     &compare::Compare,

@@ -69,7 +69,7 @@ impl Converter for Pad {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Pad", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISliceLayer",
         limits: "pads constant (mode `constant`: or computed from dims); reflected pads smaller than the dim",
         refusals: &[
@@ -113,7 +113,7 @@ impl Converter for Pad {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         if x.rank() == 0 {
             return Err(Refusal::new(Code::RANK, "a scalar has no axes to pad").slot("data"));
@@ -274,5 +274,13 @@ mod tests {
         Case::new("Pad", 25).input(bools([2], &[true; 2])).constant(list(&[1, 1])).check(Tolerance::Exact);
         let symbolic = Case::new("Pad", 25).input(noise([4])).input(list(&[1, 2])).sizes(1, ["a", "b"]);
         symbolic.check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn bytes() {
+        let x = u8s([2, 2], &[0, 255, 128, 3]);
+        let case = Case::new("Pad", 25).input(x).constant(list(&[1, 0, 0, 1]));
+        case.clone().check(Tolerance::Exact);
+        case.constant(u8s([], &[200])).check(Tolerance::Exact);
     }
 }

@@ -38,7 +38,7 @@ impl Converter for Reshape {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Reshape", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IShuffleLayer",
         limits: "shape constant, or computed from dims, or bounded; no dim may be 0",
         refusals: &[
@@ -67,7 +67,7 @@ impl Converter for Reshape {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Self::Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::never_empty(&x, "data")?;
         let mut parts = parts(node).ok_or_else(|| {
             Refusal::new(Code::RANK_UNKNOWN, "the rank of the result is not known before the run")

@@ -28,7 +28,7 @@ impl Converter for ScatterElements {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("ScatterElements", 18)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IScatterLayer",
         limits: "reduction `none`",
         refusals: &[
@@ -57,7 +57,7 @@ impl Converter for ScatterElements {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::never_empty(&x, "data")?;
         let updates = check::operand(node, 2, "updates", &[x.dtype], target)?;
         check::not_empty(&updates, "updates")?;

@@ -25,7 +25,7 @@ impl Converter for ScatterNd {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("ScatterND", 18)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IScatterLayer",
         limits: "reduction `none`; last dim of the indices known",
         refusals: &[
@@ -55,7 +55,7 @@ impl Converter for ScatterNd {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::never_empty(&x, "data")?;
         let updates = check::operand(node, 2, "updates", &[x.dtype], target)?;
         check::not_empty(&updates, "updates")?;
@@ -118,5 +118,12 @@ mod tests {
     fn numbers() {
         scatter(i64s([2, 1], &[-1, 0]), noise([2, 4])).check(Tolerance::Exact);
         scatter(i64s([2, 2], &[-1, 0, 1, -2]), noise([2])).dynamic(0, ["N", "4"]).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn bytes() {
+        let x = u8s([3], &[0, 255, 128]);
+        let case = Case::new("ScatterND", 18).input(x).input(i64s([1, 1], &[-1]));
+        case.input(u8s([1], &[7])).check(Tolerance::Exact);
     }
 }

@@ -36,7 +36,7 @@ impl Converter for Shape {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Shape", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IShapeLayer, ISliceLayer",
         limits: "",
         refusals: &[
@@ -62,7 +62,7 @@ impl Converter for Shape {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         let (start, end) = range(node, x.rank());
         if start == end {
             return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));

@@ -25,7 +25,7 @@ impl Converter for Size {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Size", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IShapeLayer, IReduceLayer",
         limits: "",
         refusals: &[
@@ -46,7 +46,7 @@ impl Converter for Size {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        Ok(Plan(check::operand(node, 0, "data", check::MOVABLE, target)?.rank() == 0))
+        Ok(Plan(check::operand(node, 0, "data", check::CARRIED, target)?.rank() == 0))
     }
 
     fn emit(&self, Plan(scalar): Plan, cx: &mut Emit<'_>) -> Outputs {

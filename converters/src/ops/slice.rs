@@ -102,7 +102,7 @@ impl Converter for Slice {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Slice", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISliceLayer",
         limits: "axes and steps constant; starts and ends constant, or computed from dims, or bounded",
         refusals: &[
@@ -140,7 +140,7 @@ impl Converter for Slice {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         let parts = parts(node, x.shape).map_err(crate::ctx::window::refused)?.ok_or_else(|| {
             Refusal::new(Code::NOT_CONSTANT, "axes and steps must be constants").slot("axes")
@@ -232,5 +232,11 @@ mod tests {
         slice(&[0], &[3], &[0], &[1]).dynamic(0, ["N", "6"]).check(Tolerance::Exact);
         let bounded = Case::new("Slice", 13).input(noise([5, 6])).dynamic(0, ["N", "6"]).input(list(&[1]));
         bounded.sizes(1, ["s"]).constant(list(&[i64::MAX])).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn bytes() {
+        let case = Case::new("Slice", 13).input(u8s([3], &[0, 255, 128]));
+        case.constant(list(&[1])).constant(list(&[3])).check(Tolerance::Exact);
     }
 }

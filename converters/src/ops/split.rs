@@ -64,7 +64,7 @@ impl Converter for Split {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Split", 18)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISliceLayer",
         limits: "sizes constant, or computed from dims",
         refusals: &[
@@ -110,7 +110,7 @@ impl Converter for Split {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "input", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "input", check::CARRIED, target)?;
         check::not_empty(&x, "input")?;
         let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
         let sizes = sizes(node, &x.shape[axis]).map_err(crate::ctx::window::refused)?.ok_or_else(|| {

@@ -25,7 +25,7 @@ impl Converter for Squeeze {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Squeeze", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISqueezeLayer",
         limits: "axes constant; squeezed dims known to be 1",
         refusals: &[
@@ -75,7 +75,7 @@ impl Converter for Squeeze {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::never_empty(&x, "data")?;
         let axes: Vec<usize> = match node.input(1) {
             Some(_) => check::constant_i64s(node, 1, "axes")?

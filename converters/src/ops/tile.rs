@@ -32,7 +32,7 @@ impl Converter for Tile {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Tile", 13)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISliceLayer",
         limits: "repeats constant, or computed from dims, or bounded",
         refusals: &[
@@ -76,7 +76,7 @@ impl Converter for Tile {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "input", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "input", check::CARRIED, target)?;
         check::never_empty(&x, "input")?;
         let repeats = node.input(1).and_then(|repeats| repeats.elements()).filter(|l| l.len() == x.rank());
         let repeats = repeats.ok_or_else(|| {

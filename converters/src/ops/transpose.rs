@@ -39,7 +39,7 @@ impl Converter for Transpose {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Transpose", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IShuffleLayer",
         limits: "",
         refusals: &[
@@ -66,7 +66,7 @@ impl Converter for Transpose {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         order(node, x.rank()).map(Plan).map_err(crate::ctx::window::refused)
     }

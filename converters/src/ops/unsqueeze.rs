@@ -25,7 +25,7 @@ impl Converter for Unsqueeze {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Unsqueeze", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IUnsqueezeLayer",
         limits: "axes constant",
         refusals: &[
@@ -61,7 +61,7 @@ impl Converter for Unsqueeze {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::MOVABLE, target)?;
+        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         let axes = check::constant_i64s(node, 1, "axes")?;
         let rank = x.rank() + axes.len();

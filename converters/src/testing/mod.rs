@@ -48,6 +48,8 @@ struct Slot {
     untyped: bool,
     /// Symbolic elements.
     sizes: Option<Vec<String>>,
+    /// No input of the node: a value that its subgraphs use.
+    outside: bool,
 }
 
 /// One node under test.
@@ -93,8 +95,19 @@ impl Case {
             unranked: false,
             untyped: false,
             sizes: None,
+            outside: false,
         }));
         self
+    }
+
+    /// A value that is no input of the node but that its subgraphs may capture: `ValueId(slot)` when no slot is absent.
+    /// Such slots come last.
+    pub fn outside(self, tensor: Tensor) -> Case {
+        let mut case = self.input(tensor);
+        if let Some(Some(slot)) = case.slots.last_mut() {
+            slot.outside = true;
+        }
+        case
     }
 
     /// The next input slot, given at run time.
@@ -183,7 +196,10 @@ impl Case {
         let mut module = Module { opsets: vec![(String::new(), 24)], ..Module::default() };
         let mut inputs = Vec::new();
         for (k, slot) in self.slots.iter().enumerate() {
-            inputs.push(slot.as_ref().map(|slot| self.value(&mut module, k, slot)));
+            let value = slot.as_ref().map(|slot| self.value(&mut module, k, slot));
+            if !slot.as_ref().is_some_and(|slot| slot.outside) {
+                inputs.push(value);
+            }
         }
         let outputs: Vec<_> =
             (0..self.outputs).map(|k| module.graph.add_value(&format!("y{k}"), Type::Unknown)).collect();

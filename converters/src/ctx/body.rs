@@ -1,0 +1,54 @@
+//! Subgraphs of control flow: whether an engine can hold them, and what they use from outside.
+
+use crate::{Emit, Registry};
+use trtc_bundle::Target;
+use trtc_ir::{Code, Graph, NodeView, Oracle, Refusal, ValueId};
+use trtc_network::TensorId;
+
+/// Plans every node of a subgraph, those of its own subgraphs included.
+///
+/// # Errors
+/// `E0701` with the node that no engine can hold, and its reason; `E0401`… never by themselves.
+pub fn plan(node: NodeView<'_>, body: &Graph, name: &str, target: &Target) -> Result<(), Refusal> {
+    let order =
+        body.topo_order().map_err(|_| Refusal::new(Code::INVALID, "the subgraph has a cycle").slot(name))?;
+    for id in order {
+        let inner = NodeView::new(body, node.symbols(), id);
+        if let Err(refusal) = Registry::get().admit(inner, target) {
+            let why = format!("{} `{}` in it: {} {refusal}", inner.node().op, inner.name(), refusal.code);
+            let mut outer = Refusal::new(Code::BODY, why).slot(name);
+            outer.help = refusal.help;
+            return Err(outer);
+        }
+    }
+    for capture in &body.captures {
+        let outer = node.value(capture.outer);
+        if outer.constant().is_none() && (outer.dtype().is_none() || outer.rank().is_none()) {
+            let why = format!("`{}`, which it uses, has no known dtype and rank", outer.name());
+            return Err(Refusal::new(Code::CONTROL_FLOW, why).slot(name));
+        }
+    }
+    Ok(())
+}
+
+/// Values of the outer graph that the subgraphs use and that are no constants, each once, in order.
+pub fn captured(node: NodeView<'_>, bodies: &[&Graph]) -> Vec<ValueId> {
+    let mut list: Vec<ValueId> =
+        bodies.iter().flat_map(|body| &body.captures).map(|capture| capture.outer).collect();
+    list.sort_unstable();
+    list.dedup();
+    list.retain(|&outer| node.value(outer).constant().is_none());
+    list
+}
+
+/// What stands for each of `outers` inside `body`, given the tensors that stand for them.
+pub fn bindings(body: &Graph, outers: &[ValueId], tensors: &[TensorId]) -> Vec<(ValueId, TensorId)> {
+    let tensor = |outer: ValueId| outers.iter().position(|&o| o == outer).map(|k| tensors[k]);
+    body.captures.iter().filter_map(|capture| Some((capture.inner, tensor(capture.outer)?))).collect()
+}
+
+/// The condition in slot `slot` as a rank-0 bool.
+pub fn condition(cx: &mut Emit<'_>, slot: usize) -> TensorId {
+    let condition = cx.input(slot);
+    if cx.rank(condition) == 0 { condition } else { cx.reshape(condition, Vec::new()) }
+}

@@ -1,0 +1,291 @@
+//! If: one of two subgraphs.
+//!
+//! cond [] bool  ->  outputs of then_branch or else_branch
+//! Opsets: 1, 11, 13 (sequences), 16 (optional), 19, 21, 23, 24, 25 wider types.     TensorRT: IIfConditional.
+//! Limits: every node of both branches fits an engine; outputs of equal dtype and rank.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{body, check, shape},
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type};
+use trtc_network::layer::{Capture, Layer};
+
+/// The converter.
+#[derive(Debug)]
+pub struct If;
+
+/// Nothing is left to decide.
+#[derive(Debug)]
+pub struct Plan;
+
+const BRANCHES: [&str; 2] = ["then_branch", "else_branch"];
+
+fn branches(node: NodeView<'_>) -> Result<[&Graph; 2], Diag> {
+    let branch = |name: &str| {
+        let graph = node.attrs().graph(name);
+        let graph = graph.ok_or_else(|| Diag::invalid("the attribute is missing").slot(name))?;
+        match graph.outputs().len() >= node.output_count() {
+            true => Ok(graph),
+            false => Err(Diag::invalid(format!("{} outputs are needed", node.output_count())).slot(name)),
+        }
+    };
+    Ok([branch(BRANCHES[0])?, branch(BRANCHES[1])?])
+}
+
+/// What both types say.
+fn joined(a: &Type, b: &Type, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Type {
+    let (Some(x), Some(y)) = (a.as_tensor(), b.as_tensor()) else {
+        return if a == b { a.clone() } else { Type::Unknown };
+    };
+    let dtype = x.dtype.filter(|_| x.dtype == y.dtype);
+    let dims = match (&x.shape, &y.shape) {
+        (Some(a), Some(b)) if a.len() == b.len() => {
+            Some(a.iter().zip(b).map(|(a, b)| either(a, b, node, cx)).collect())
+        }
+        _ => None,
+    };
+    shape::typed(dtype, dims)
+}
+
+/// A dim that is the one or the other: between both, where these are bounded.
+fn either(a: &Dim, b: &Dim, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Dim {
+    if a == b {
+        return a.clone();
+    }
+    let (x, y) = (node.symbols().interval(a), node.symbols().interval(b));
+    match (x.min.zip(y.min), x.max.zip(y.max)) {
+        (Some((a, b)), Some((c, d))) => cx.unbacked("branch", Interval::new(a.min(b), c.max(d))),
+        _ => Dim::Unknown,
+    }
+}
+
+impl Converter for If {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("If", 25)],
+        dtypes: &[DType::Bool],
+        layers: "IIfConditional",
+        limits: "every node of both branches fits an engine; outputs of equal dtype and rank",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::BODY,
+            Code::CONTROL_FLOW,
+            Code::INVALID,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let [then, other] = branches(node)?;
+        let mut results = Vec::new();
+        for slot in 0..node.output_count() {
+            let (a, b) = (&then[then.outputs()[slot]], &other[other.outputs()[slot]]);
+            let elements = match (&a.elements, &b.elements) {
+                (Some(a), Some(b)) if a.len() == b.len() => {
+                    let same = |(a, b): (&Dim, &Dim)| if a == b { a.clone() } else { Dim::Unknown };
+                    Some(a.iter().zip(b).map(same).collect())
+                }
+                _ => None,
+            };
+            results.push(Inferred { ty: joined(&a.ty, &b.ty, node, cx), elements });
+        }
+        Ok(results)
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let condition = check::operand(node, 0, "cond", &[DType::Bool], target)?;
+        if condition.shape.iter().any(|dim| *dim != Dim::Known(1)) {
+            return Err(Refusal::new(Code::SHAPE, "must be one element").slot("cond"));
+        }
+        let bodies = branches(node).map_err(crate::ctx::window::refused)?;
+        for (body, name) in bodies.into_iter().zip(BRANCHES) {
+            body::plan(node, body, name, target)?;
+        }
+        for slot in 0..node.output_count() {
+            let [a, b] = bodies.map(|body| &body[body.outputs()[slot]]);
+            let (Some(x), Some(y)) = (a.ty.shape(), b.ty.shape()) else {
+                return Err(Refusal::new(
+                    Code::CONTROL_FLOW,
+                    format!("the rank of output {slot} is not known"),
+                ));
+            };
+            if x.len() != y.len() {
+                let why =
+                    format!("output {slot} has rank {} in one branch and {} in the other", x.len(), y.len());
+                return Err(
+                    Refusal::new(Code::CONTROL_FLOW, why).help("make both branches give the same rank")
+                );
+            }
+            if x.len() > 8 {
+                return Err(Refusal::new(Code::RANK, "TensorRT holds at most 8 dims"));
+            }
+            let (Some(s), Some(t)) = (a.ty.dtype(), b.ty.dtype()) else {
+                return Err(Refusal::new(
+                    Code::CONTROL_FLOW,
+                    format!("the dtype of output {slot} is not known"),
+                ));
+            };
+            if s != t {
+                return Err(Refusal::new(
+                    Code::CONTROL_FLOW,
+                    format!("output {slot} is {s} in one branch, {t} in the other"),
+                ));
+            }
+            check::dtype_gate(s, "outputs", check::MOVABLE, target)?;
+            if x.contains(&Dim::Known(0)) || y.contains(&Dim::Known(0)) {
+                return Err(Refusal::new(
+                    Code::SHAPE,
+                    format!("output {slot} is an empty tensor in a branch"),
+                ));
+            }
+        }
+        Ok(Plan)
+    }
+
+    fn emit(&self, _: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let node = cx.node();
+        let condition = body::condition(cx, 0);
+        let Ok(bodies) = branches(node) else {
+            cx.fault("a branch is missing");
+            return Outputs::new();
+        };
+        let outers = body::captured(node, &bodies);
+        let mut captures = Vec::new();
+        for &outer in &outers {
+            let outer = cx.outer(outer);
+            let info = cx.info(outer).clone();
+            captures.push(Capture { outer, inner: cx.tensor(info.dtype, info.dims) });
+        }
+        let inners: Vec<_> = captures.iter().map(|capture| capture.inner).collect();
+        let [then_branch, else_branch] = bodies.map(|body| {
+            let mut region = cx.region(body, &body::bindings(body, &outers, &inners));
+            region.outputs.truncate(node.output_count());
+            region
+        });
+        cx.layer(Layer::If { condition, captures, then_branch, else_branch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::{Attr, Attrs, Graph, Node, OpKey, Tensor, Type, ValueId};
+
+    fn node(graph: &mut Graph, op: &str, since: u32, inputs: &[ValueId]) -> ValueId {
+        let y = graph.add_value(&format!("{op}_y"), Type::Unknown);
+        let inputs = inputs.iter().copied().map(Some);
+        graph.add_node(Node::new(op, OpKey::new("", op), since, Attrs::new(), inputs, [Some(y)]));
+        y
+    }
+
+    /// A branch that applies `op` to the outer value 1 (f32[N, 3]).
+    fn branch(op: &str, since: u32) -> Graph {
+        let mut graph = Graph::new(op);
+        let x = graph.add_capture(ValueId(1), "x", Type::Unknown);
+        let y = node(&mut graph, op, since, &[x]);
+        graph.add_output(y);
+        graph
+    }
+
+    fn constant(tensor: Tensor) -> Graph {
+        let mut graph = Graph::new("constant");
+        let y = graph.add_constant("c", tensor);
+        graph.add_output(y);
+        graph
+    }
+
+    fn either(condition: bool, then: Graph, other: Graph) -> Case {
+        Case::new("If", 25)
+            .input(bools([], &[condition]))
+            .outside(noise([2, 3]))
+            .attr("then_branch", Attr::Graph(Box::new(then)))
+            .attr("else_branch", Attr::Graph(Box::new(other)))
+    }
+
+    #[test]
+    fn refusals() {
+        let both = || (branch("Exp", 13), branch("Neg", 13));
+        let case = |x: Tensor| {
+            let (then, other) = both();
+            Case::new("If", 25)
+                .input(x)
+                .outside(noise([2, 3]))
+                .attr("then_branch", Attr::Graph(Box::new(then)))
+                .attr("else_branch", Attr::Graph(Box::new(other)))
+        };
+        case(noise([])).refused(Code::DTYPE_KERNEL);
+        case(f64s([], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        case(bools([1; 9], &[true])).refused(Code::RANK);
+        case(bools([2], &[true; 2])).refused(Code::SHAPE);
+        case(bools([], &[true])).unranked(0).refused(Code::RANK_UNKNOWN);
+        case(bools([], &[true])).untyped(0).refused(Code::DTYPE_UNKNOWN);
+        either(true, branch("Exp", 13), branch("StringNormalizer", 10)).refused(Code::BODY);
+        either(true, branch("Exp", 13), constant(noise([3]))).refused(Code::CONTROL_FLOW);
+        either(true, branch("Exp", 13), constant(i64s([1, 1], &[3]))).refused(Code::CONTROL_FLOW);
+        either(true, constant(noise([0])), constant(noise([3]))).refused(Code::SHAPE);
+        either(true, constant(i8s([1], &[3])), constant(i8s([1], &[4]))).refused(Code::DTYPE_KERNEL);
+        either(true, constant(bf16s([1], &[1.0])), constant(bf16s([1], &[2.0])))
+            .target("rtx-1.7:sm75")
+            .refused(Code::COMPUTE_CAPABILITY);
+        let refusal = either(true, branch("Exp", 13), branch("Mystery", 1)).refused(Code::BODY);
+        assert!(refusal.why.contains("Mystery"), "{refusal}");
+    }
+
+    #[test]
+    fn types() {
+        let case = either(true, branch("Exp", 13), branch("Neg", 13)).dynamic(1, ["N", "3"]);
+        assert_eq!(case.types(), ["f32[N x 3]"]);
+        let case = either(true, branch("Exp", 13), constant(noise([4, 3])));
+        assert_eq!(case.types(), ["f32[node.branch x 3]"]);
+        assert_eq!(either(true, constant(noise([1])), constant(noise([1, 1]))).types(), ["f32[..]"]);
+        assert!(Case::new("If", 25).input(bools([], &[true])).invalid().contains("missing"));
+        assert!(either(true, Graph::new("empty"), Graph::new("empty")).invalid().contains("1 outputs"));
+    }
+
+    #[test]
+    fn numbers() {
+        for condition in [true, false] {
+            either(condition, branch("Exp", 13), branch("Neg", 13)).check(F32);
+            either(condition, branch("Exp", 13), branch("Neg", 13)).dynamic(1, ["N", "3"]).check(F32);
+            either(condition, branch("Exp", 13), constant(noise([4, 3]))).check(F32);
+            either(condition, constant(noise([2, 3])), constant(noise([2, 3]))).check(F32);
+            // What is captured goes out as it is.
+            let mut same = Graph::new("same");
+            let x = same.add_capture(ValueId(1), "x", Type::Unknown);
+            same.add_output(x);
+            either(condition, same, branch("Neg", 13)).check(F32);
+        }
+    }
+
+    #[test]
+    fn nested() {
+        let mut outer = Graph::new("outer");
+        let flag = outer.add_capture(ValueId(0), "flag", Type::Unknown);
+        let x = outer.add_capture(ValueId(1), "x", Type::Unknown);
+        let inner = |op: &str| {
+            let mut graph = Graph::new(op);
+            let x = graph.add_capture(x, "x_inner", Type::Unknown);
+            let y = node(&mut graph, op, 13, &[x]);
+            graph.add_output(y);
+            graph
+        };
+        let mut attrs = Attrs::new();
+        attrs.set("then_branch", Attr::Graph(Box::new(inner("Exp"))));
+        attrs.set("else_branch", Attr::Graph(Box::new(inner("Neg"))));
+        let y = outer.add_value("inner_y", Type::Unknown);
+        outer.add_node(Node::new("inner", OpKey::new("", "If"), 25, attrs, [Some(flag)], [Some(y)]));
+        outer.add_output(y);
+        either(true, outer.clone(), branch("Abs", 13)).check(F32);
+        either(false, outer, branch("Abs", 13)).check(F32);
+    }
+}
