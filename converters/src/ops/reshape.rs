@@ -76,12 +76,14 @@ impl Converter for Reshape {
         if parts.len() > 8 {
             return Err(Refusal::new(Code::RANK, "TensorRT holds at most 8 dims").slot("shape"));
         }
-        // What inference found out says more than the elements do: one −1 is kept for what is left.
+        // What inference found out says more than the elements do; what it found for a −1 is a size like any other.
         let known = node.output(0).and_then(|y| y.shape()).unwrap_or_default();
         if known.len() == parts.len() {
             for (part, dim) in parts.iter_mut().zip(known) {
-                if let (Dim::Known(_), reshape::Part::Rest | reshape::Part::Dim(_)) = (dim, &*part) {
-                    *part = reshape::Part::Dim(dim.clone());
+                match (dim, &*part) {
+                    (Dim::Known(_), reshape::Part::Rest | reshape::Part::Dim(_))
+                    | (Dim::Expr(_), reshape::Part::Rest) => *part = reshape::Part::Dim(dim.clone()),
+                    _ => {}
                 }
             }
         }
@@ -220,5 +222,10 @@ mod tests {
         let bounded = Case::new("Reshape", 25).input(noise([4, 3])).input(list(&[3, 4]));
         let layers = bounded.dynamic(0, ["N", "M"]).sizes(1, ["M", "N"]).layers();
         assert_eq!(layers.last(), Some(&"Shuffle"));
+        // A head split of attention: the −1 is N·3, and M stands where the input has no M.
+        let heads = Case::new("Reshape", 25).input(noise([2, 3, 5, 4])).input(list(&[-1, 5, 4]));
+        let heads = heads.dynamic(0, ["N", "3", "M", "4"]).sizes(1, ["-1", "M", "4"]);
+        assert_eq!(heads.types(), ["f32[3*N x M x 4]"]);
+        heads.check(Tolerance::Exact);
     }
 }
