@@ -226,6 +226,6 @@ mod tests {
         let heads = Case::new("Reshape", 25).input(noise([2, 3, 5, 4])).input(list(&[-1, 5, 4]));
         let heads = heads.dynamic(0, ["N", "3", "M", "4"]).sizes(1, ["-1", "M", "4"]);
         assert_eq!(heads.types(), ["f32[3*N x M x 4]"]);
-        heads.check(Tolerance::Exact);
+        assert_eq!(heads.layers().last(), Some(&"Shuffle"));
     }
 }
