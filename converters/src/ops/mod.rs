@@ -36,6 +36,7 @@ mod pow;
 mod prelu;
 mod quantize_linear;
 mod range;
+mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
@@ -96,6 +97,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &prelu::PRelu,
     &quantize_linear::QuantizeLinear,
     &range::Range,
+    &recurrent::Recurrent,
     &reduce::Reduce,
     &reshape::Reshape,
     &resize::Resize,
