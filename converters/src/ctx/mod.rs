@@ -8,6 +8,7 @@ pub mod extent;
 pub mod first;
 pub mod floats;
 pub mod indices;
+pub mod integers;
 pub mod matrix;
 pub mod quantize;
 pub mod reshape;

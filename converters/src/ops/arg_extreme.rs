@@ -52,6 +52,7 @@ impl Converter for ArgExtreme {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = elementwise::gate(node, 0, "data", check::NUMBERS, target)?;
+        check::never_empty(&x, "data")?;
         Ok(Plan {
             op: if node.op() == "ArgMax" { ReduceOp::Max } else { ReduceOp::Min },
             axis: check::axis(node.int("axis", 0), x.rank(), "axis")? as u32,

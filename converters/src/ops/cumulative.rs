@@ -68,6 +68,7 @@ impl Converter for Cumulative {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = elementwise::gate(node, 0, "x", check::NUMBERS, target)?;
+        check::never_empty(&x, "x")?;
         let axis = match check::constant_i64s(node, 1, "axis")?.as_slice() {
             [axis] => check::axis(*axis, x.rank(), "axis")?,
             _ => return Err(Refusal::new(Code::INVALID, "one axis is needed").slot("axis")),

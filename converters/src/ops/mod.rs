@@ -12,9 +12,12 @@ mod compare;
 mod concat;
 mod constant_of_shape;
 mod conv;
+mod conv_integer;
 mod conv_transpose;
 mod cumulative;
 mod dequantize_linear;
+mod dynamic_quantize_linear;
+mod dynamic_quantize_lstm;
 mod einsum;
 mod expand;
 mod flatten;
@@ -24,10 +27,10 @@ mod gather_nd;
 mod gemm;
 mod global_pool;
 mod identity;
-mod integer_linear;
 mod layer_normalization;
 mod logic;
 mod matmul;
+mod matmul_integer;
 mod ml;
 mod modulo;
 mod pad;
@@ -73,9 +76,12 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &concat::Concat,
     &constant_of_shape::ConstantOfShape,
     &conv::Conv,
+    &conv_integer::ConvInteger,
     &conv_transpose::ConvTranspose,
     &cumulative::Cumulative,
     &dequantize_linear::DequantizeLinear,
+    &dynamic_quantize_linear::DynamicQuantizeLinear,
+    &dynamic_quantize_lstm::DynamicQuantizeLstm,
     &einsum::Einsum,
     &expand::Expand,
     &flatten::Flatten,
@@ -85,10 +91,10 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &gemm::Gemm,
     &global_pool::GlobalPool,
     &identity::Identity,
-    &integer_linear::IntegerLinear,
     &layer_normalization::LayerNormalization,
     &logic::Logic,
     &matmul::MatMul,
+    &matmul_integer::MatMulInteger,
     &ml::Ml,
     &modulo::Modulo,
     &pad::Pad,

@@ -149,6 +149,7 @@ impl Converter for Reduce {
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let kind = kind(node);
         let x = elementwise::gate(node, 0, "data", allowed(kind), target)?;
+        check::never_empty(&x, "data")?;
         let axes = axes(node, x.rank())
             .map_err(|diag| Refusal::new(Code::INVALID, diag.why).slot("axes"))?
             .ok_or_else(|| Refusal::new(Code::NOT_CONSTANT, "must be a constant").slot("axes"))?;

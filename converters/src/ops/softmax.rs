@@ -56,6 +56,7 @@ impl Converter for Softmax {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = elementwise::gate(node, 0, "input", check::FLOATS, target)?;
+        check::never_empty(&x, "input")?;
         let axis = check::axis(node.int("axis", -1), x.rank(), "axis")? as u32;
         let kind = match node.op() {
             "Softmax" => Kind::Soft,

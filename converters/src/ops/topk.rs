@@ -90,6 +90,7 @@ impl Converter for TopK {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = elementwise::gate(node, 0, "X", check::NUMBERS, target)?;
+        check::never_empty(&x, "X")?;
         let axis = check::axis(node.int("axis", -1), x.rank(), "axis")?;
         let k = k_of(node);
         let range = node.symbols().interval(&k);

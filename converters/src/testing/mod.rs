@@ -285,7 +285,20 @@ impl Case {
     /// not take. An operator that does not take bf16 has no compute-capability gate.
     #[track_caller]
     pub fn gates(&self, wrong: Tensor) {
-        let floats = self.slots[0].as_ref().is_some_and(|slot| slot.tensor.dtype() == DType::F32);
+        self.gates_of_f32(wrong);
+        let mut narrow = self.clone();
+        for slot in narrow.slots.iter_mut().flatten().filter(|slot| slot.tensor.dtype() == DType::F32) {
+            slot.tensor = bf16s([1], &[1.0]);
+            narrow.target = "rtx-1.7:sm75".parse().unwrap();
+        }
+        if narrow.target.sms() == [75] {
+            narrow.refused(Code::COMPUTE_CAPABILITY);
+        }
+    }
+
+    /// As [`Case::gates`], of an operator that takes no other float than f32.
+    #[track_caller]
+    pub fn gates_of_f32(&self, wrong: Tensor) {
         let with = |change: &dyn Fn(&mut Slot)| {
             let mut case = self.clone();
             let same = self.slots[0].as_ref().unwrap().tensor.dtype();
@@ -306,9 +319,6 @@ impl Case {
         with(&|slot| slot.unranked = true).refused(Code::RANK_UNKNOWN);
         shaped(["1"; 9], 9).refused(Code::RANK);
         shaped(["0"; 9], 1).refused(Code::SHAPE);
-        if floats {
-            dtype(bf16s([1], &[1.0])).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
-        }
         let mut absent = self.clone();
         absent.slots[0] = None;
         absent.refused(Code::INVALID);

@@ -1,0 +1,256 @@
+//! Exact sums of products of small integers. TensorRT multiplies no integers, but f32 is exact for whole numbers up to
+//! 2²⁴: as long as no sum of magnitudes passes that, products of 8-bit numbers are exact in f32 in any order.
+
+use crate::{
+    Emit,
+    ctx::{
+        check::{self, Operand},
+        elementwise,
+    },
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Dim, NodeView, Refusal, Tensor};
+use trtc_network::{
+    TensorId,
+    layer::{ElementWiseOp, UnaryOp},
+};
+
+/// Dtypes of the factors.
+pub const BYTES: &[DType] = &[DType::U8, DType::I8];
+
+/// Largest magnitude of a sum.
+const LIMIT: f64 = 16_777_216.0;
+
+/// One factor: an input of 8 bits and its zero point.
+#[derive(Debug)]
+pub struct Factor {
+    slot: usize,
+    /// Slot of the zero point, and the dims in which it broadcasts; `None` for no zero point.
+    zero: Option<(usize, Vec<i64>)>,
+    /// Zero points as numbers, where they are constant; empty for none.
+    zeros: Option<Vec<i64>>,
+    /// Largest magnitude of value − zero point.
+    magnitude: f64,
+}
+
+impl Factor {
+    /// A factor that is no input, of at most this magnitude.
+    pub fn of_magnitude(magnitude: f64) -> Factor {
+        Factor { slot: usize::MAX, zero: None, zeros: None, magnitude }
+    }
+}
+
+/// How zero points of rank 1 lie over their operand.
+#[derive(Clone, Copy, Debug)]
+pub enum Along {
+    /// Along this axis from the start.
+    Axis(usize),
+    /// Along this axis from the end.
+    FromEnd(usize),
+}
+
+/// A factor in `slot` with its zero point in `zero`.
+///
+/// # Errors
+/// A dtype, rank or shape that an engine cannot hold.
+pub fn factor<'a>(
+    node: NodeView<'a>,
+    (slot, name): (usize, &str),
+    (zero, zero_name): (usize, &str),
+    along: Along,
+    target: &Target,
+) -> Result<(Factor, Operand<'a>), Refusal> {
+    let x = elementwise::gate(node, slot, name, BYTES, target)?;
+    check::never_empty(&x, name)?;
+    let range = if x.dtype == DType::U8 { (0, 255) } else { (-128, 127) };
+    let mut factor = Factor { slot, zero: None, zeros: Some(Vec::new()), magnitude: 0.0 };
+    if let Some(view) = node.input(zero) {
+        let z = elementwise::gate(node, zero, zero_name, &[x.dtype], target)?;
+        factor.zeros = view.constant().and_then(Tensor::to_i64s);
+        if factor.zeros.as_ref().is_none_or(|list| list.iter().any(|&v| v != 0)) {
+            let dims = zero_dims(&z, x.rank(), along)
+                .ok_or_else(|| Refusal::new(Code::INVALID, "a shape that does not fit").slot(zero_name))?;
+            factor.zero = Some((zero, dims));
+        }
+    }
+    let (least, most) = match &factor.zeros {
+        Some(list) => (list.iter().min().copied().unwrap_or(0), list.iter().max().copied().unwrap_or(0)),
+        None => range,
+    };
+    factor.magnitude = (range.1 - least).max(most - range.0) as f64;
+    Ok((factor, x))
+}
+
+/// Dims in which a zero point broadcasts over a tensor of rank `rank`.
+fn zero_dims(z: &Operand<'_>, rank: usize, along: Along) -> Option<Vec<i64>> {
+    let mut dims = vec![1; rank];
+    match z.shape {
+        [] | [Dim::Known(1)] => {}
+        [n] => {
+            let axis = match along {
+                Along::Axis(axis) => axis,
+                Along::FromEnd(back) => rank.checked_sub(back)?,
+            };
+            *dims.get_mut(axis)? = n.known()?;
+        }
+        shape if shape.len() == rank => {
+            for (dim, own) in dims.iter_mut().zip(shape) {
+                *dim = own.known()?;
+            }
+        }
+        _ => return None,
+    }
+    Some(dims)
+}
+
+/// Checks that no sum of `terms` products can pass 2²⁴. Where the bound from the dtypes is too weak, constant weights
+/// are added up.
+///
+/// # Errors
+/// `E0304` with the bound.
+pub fn exact(
+    node: NodeView<'_>,
+    [a, b]: [&Factor; 2],
+    terms: Option<i64>,
+    layout: Option<Layout>,
+) -> Result<(), Refusal> {
+    let terms = terms.ok_or_else(|| {
+        Refusal::new(Code::DIM_UNKNOWN, "how many products are added up is known only at run time")
+    })?;
+    let coarse = terms as f64 * a.magnitude * b.magnitude;
+    if coarse <= LIMIT {
+        return Ok(());
+    }
+    let fine = layout.and_then(|layout| largest_sum(node, b, layout)).map(|sum| sum * a.magnitude);
+    match fine {
+        Some(fine) if fine <= LIMIT => Ok(()),
+        _ => Err(Refusal::new(
+            Code::SHAPE,
+            format!(
+                "sums of {terms} products may reach {}; f32 holds whole numbers exactly up to 2^24",
+                fine.unwrap_or(coarse)
+            ),
+        )
+        .help("quantise with QuantizeLinear and DequantizeLinear pairs (i8, zero point 0) instead")),
+    }
+}
+
+/// Where the elements of one sum stand in constant weights: `outer` blocks of `terms` rows of `inner` sums.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Blocks.
+    pub outer: usize,
+    /// Elements of a sum in a block.
+    pub terms: usize,
+    /// Sums side by side.
+    pub inner: usize,
+}
+
+/// Largest Σ|w − zero point| of constant weights with one constant zero point for all.
+fn largest_sum(node: NodeView<'_>, factor: &Factor, layout: Layout) -> Option<f64> {
+    let constant = node.input(factor.slot)?.constant()?;
+    let zero = match factor.zeros.as_deref()? {
+        [] => 0,
+        [first, rest @ ..] if rest.iter().all(|z| z == first) => *first,
+        _ => return None,
+    };
+    let bytes = constant.bytes()?;
+    let Layout { outer, terms, inner } = layout;
+    if outer.checked_mul(terms)?.checked_mul(inner)? != bytes.len() || inner == 0 || terms == 0 {
+        return None;
+    }
+    let signed = constant.dtype() == DType::I8;
+    let size = |&v: &u8| (if signed { i64::from(v as i8) } else { i64::from(v) } - zero).unsigned_abs();
+    let mut largest = 0;
+    for block in bytes.chunks_exact(terms * inner) {
+        let mut sums = vec![0u64; inner];
+        for row in block.chunks_exact(inner) {
+            sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += size(v));
+        }
+        largest = largest.max(sums.into_iter().max().unwrap_or(0));
+    }
+    Some(largest as f64)
+}
+
+/// The factor less its zero point, in f32. Constants are computed here, so that the engine holds just the difference.
+pub fn emit(cx: &mut Emit<'_>, factor: &Factor) -> TensorId {
+    let constant = cx.node().input(factor.slot).and_then(|view| view.constant()).cloned();
+    let one = match factor.zeros.as_deref() {
+        Some([]) => Some(0),
+        Some([first, rest @ ..]) if rest.iter().all(|z| z == first) => Some(*first),
+        _ => None,
+    };
+    if let (Some(constant), Some(zero)) = (constant, one)
+        && let Some(bytes) = constant.bytes()
+    {
+        let signed = constant.dtype() == DType::I8;
+        let value = |&v: &u8| if signed { i64::from(v as i8) } else { i64::from(v) };
+        let floats: Vec<u8> = bytes.iter().flat_map(|v| ((value(v) - zero) as f32).to_le_bytes()).collect();
+        return cx.constant(DType::F32, constant.dims().to_vec(), floats.into());
+    }
+    let x = cx.input(factor.slot);
+    let x = cx.cast(x, DType::F32);
+    match &factor.zero {
+        None => x,
+        Some((slot, dims)) => {
+            let zero = cx.input(*slot);
+            let zero = cx.cast(zero, DType::F32);
+            let zero = cx.reshape(zero, dims.clone());
+            cx.elementwise(x, zero, ElementWiseOp::Sub)
+        }
+    }
+}
+
+/// Quantised x: round(x / scale) + zero point, held to the range of `to`; in f32, all of one rank.
+pub fn quantized(cx: &mut Emit<'_>, quotient: TensorId, zero: TensorId, to: DType) -> TensorId {
+    let y = cx.unary(quotient, UnaryOp::Round);
+    let y = cx.elementwise(y, zero, ElementWiseOp::Sum);
+    clamped(cx, y, to)
+}
+
+/// Held to the range of i8 or u8.
+pub fn clamped(cx: &mut Emit<'_>, x: TensorId, to: DType) -> TensorId {
+    let (low, high) = if to == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
+    let low = elementwise::scalar_like(cx, x, low);
+    let x = cx.elementwise(x, low, ElementWiseOp::Max);
+    let high = elementwise::scalar_like(cx, x, high);
+    cx.elementwise(x, high, ElementWiseOp::Min)
+}
+
+/// A tensor quantised to u8 by its own range, as DynamicQuantizeLinear does.
+#[derive(Clone, Copy, Debug)]
+pub struct Dynamic {
+    /// 0 … 255, in f32.
+    pub y: TensorId,
+    /// Scale, in f32, every dim 1.
+    pub scale: TensorId,
+    /// Zero point, in f32, every dim 1.
+    pub zero: TensorId,
+}
+
+/// Quantises `x` (f32) to u8: the range is widened to hold 0.
+pub fn dynamic(cx: &mut Emit<'_>, x: TensorId) -> Dynamic {
+    use trtc_network::{Layer, layer::ReduceOp};
+    let axes: Vec<u32> = (0..cx.rank(x) as u32).collect();
+    let extreme = |cx: &mut Emit<'_>, op| match axes.is_empty() {
+        true => x,
+        false => cx.one(Layer::Reduce { x, op, axes: axes.clone(), keep_dims: true }),
+    };
+    let (high, low) = (extreme(cx, ReduceOp::Max), extreme(cx, ReduceOp::Min));
+    let zero = elementwise::scalar_like(cx, high, 0.0);
+    let high = cx.elementwise(high, zero, ElementWiseOp::Max);
+    let low = cx.elementwise(low, zero, ElementWiseOp::Min);
+    let width = cx.elementwise(high, low, ElementWiseOp::Sub);
+    let steps = elementwise::scalar_like(cx, width, 255.0);
+    let scale = cx.elementwise(width, steps, ElementWiseOp::Div);
+    // Nothing but zeros: any scale will do, and 1 divides.
+    let flat = cx.elementwise(width, zero, ElementWiseOp::Equal);
+    let one = elementwise::scalar_like(cx, width, 1.0);
+    let scale = cx.one(Layer::Select { condition: flat, then_input: one, else_input: scale });
+    let offset = cx.elementwise(low, scale, ElementWiseOp::Div);
+    let offset = cx.elementwise(zero, offset, ElementWiseOp::Sub);
+    let offset = clamped(cx, offset, DType::U8);
+    let point = cx.unary(offset, UnaryOp::Round);
+    let quotient = cx.elementwise(x, scale, ElementWiseOp::Div);
+    Dynamic { y: quantized(cx, quotient, point, DType::U8), scale, zero: point }
+}
