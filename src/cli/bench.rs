@@ -42,14 +42,16 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let values = match &args.given.inputs {
         Some(path) => inputs::read(path, session.inputs(), "input", true)?,
         None => {
-            let symbols = match (bundle, &subject.file) {
+            let mut symbols = match (bundle, &subject.file) {
                 (Some(bundle), _) => bundle.manifest().symbols.clone(),
                 (None, File::Model(model)) if inputs::is_open(session.inputs()) => {
                     subject::symbols_of(model)?
                 }
                 _ => Vec::new(),
             };
-            inputs::random(0, session.inputs(), &symbols)?
+            let run = |values: &Named| session.run(&inputs::borrowed(values));
+            let made_up = inputs::random_that_run(0, session.inputs(), &mut symbols, run)?;
+            made_up.map_err(|error| subject::refused(&subject.shown, &error))?.0
         }
     };
     let measured =

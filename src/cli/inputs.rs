@@ -7,7 +7,7 @@ use super::{
 };
 use std::{collections::HashMap, path::Path};
 use trtc_bundle::{Dim, Symbol, ValueInfo, ValueKind};
-use trtc_runtime::{Input, Value};
+use trtc_runtime::{Input, Outputs, RunError, Value, host::HostError};
 
 /// Values by name, in the model's order.
 pub type Named = Vec<(String, Value)>;
@@ -98,6 +98,65 @@ pub fn random(seed: u64, ports: &[ValueInfo], symbols: &[Symbol]) -> Result<Name
     ports.iter().map(one).collect()
 }
 
+/// Made-up values that a model takes, and what a run with them gave.
+///
+/// Which open dims go together is known to the model alone: when it fails with those that engines are tuned for, others
+/// within the ranges are tried. The ranges are left as the choice that worked, for the next seeds.
+///
+/// # Errors
+/// As [`random`], or what the run with the first choice said.
+pub fn random_that_run(
+    seed: u64,
+    ports: &[ValueInfo],
+    symbols: &mut Vec<Symbol>,
+    run: impl Fn(&Named) -> Result<Outputs, RunError>,
+) -> Result<Result<(Named, Outputs), RunError>> {
+    let mut first = None;
+    for choice in choices(ports, symbols) {
+        let values = random(seed, ports, &choice)?;
+        match run(&values) {
+            Ok(outputs) => {
+                *symbols = choice;
+                return Ok(Ok((values, outputs)));
+            }
+            Err(error @ RunError::Host(HostError::Run(_))) => {
+                first.get_or_insert(error);
+            }
+            // Something else than the dims is in the way.
+            Err(error) => return Ok(Err(first.unwrap_or(error))),
+        }
+    }
+    first.map(Err).ok_or_else(|| Failure::bug("no choice of dims"))
+}
+
+/// Ranges that differ in what is chosen: for all open dims of the inputs what engines are tuned for, for all the least, then
+/// mixtures.
+fn choices(ports: &[ValueInfo], symbols: &[Symbol]) -> Vec<Vec<Symbol>> {
+    const MOST: usize = 20;
+    let used = |symbol: &Symbol| {
+        let mut dims = ports.iter().filter_map(|port| port.dims.as_ref()).flatten();
+        dims.any(|dim| matches!(dim, Dim::Text(text) if *text == symbol.text))
+    };
+    let open: Vec<usize> = (0..symbols.len()).filter(|&k| used(&symbols[k])).collect();
+    let choice = |least: &dyn Fn(usize) -> bool| {
+        let mut choice = symbols.to_vec();
+        for &k in open.iter().filter(|&&k| least(k)) {
+            choice[k].opt = symbols[k].min.max(1).min(symbols[k].max);
+        }
+        choice
+    };
+    let mut choices = vec![choice(&|_| false), choice(&|_| true)];
+    choices.extend(open.iter().map(|&one| choice(&|k| k == one)));
+    choices.extend(open.iter().map(|&one| choice(&|k| k != one)));
+    let mut different: Vec<Vec<Symbol>> = Vec::new();
+    for choice in choices {
+        if different.len() < MOST && !different.contains(&choice) {
+            different.push(choice);
+        }
+    }
+    different
+}
+
 /// Whether a made-up value of `ports` depends on what engines are tuned for.
 pub fn is_open(ports: &[ValueInfo]) -> bool {
     ports.iter().filter_map(|port| port.dims.as_ref()).flatten().any(|dim| !matches!(dim, Dim::Known(_)))
@@ -114,7 +173,7 @@ fn size(dim: &Dim, symbols: &[Symbol]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_open, random, read};
+    use super::{choices, is_open, random, read};
     use crate::cli::npz::{self, Array, NumpyType};
     use std::path::PathBuf;
     use trtc_bundle::{DType, Dim, Symbol, ValueInfo, ValueKind};
@@ -164,6 +223,16 @@ mod tests {
         assert!(unknown.contains("`z`") && unknown.contains("`x`, `n`"), "{unknown}");
         let other = said(&[("x", i64s, 1)], false);
         assert!(other.contains("input `x`: int64 is given where f32 is wanted"), "{other}");
+    }
+
+    #[test]
+    fn other_dims_are_tried_in_turn() {
+        let symbols = [Symbol::new("N", 0, 4, 8), Symbol::new("M", 1, 1, 1), Symbol::new("other", 1, 5, 9)];
+        let dims = vec![Dim::Text("N".into()), Dim::Text("M".into())];
+        let choices = choices(&[ValueInfo::tensor("x", DType::F32, Some(dims))], &symbols);
+        let opts: Vec<Vec<u64>> =
+            choices.iter().map(|choice| choice.iter().map(|symbol| symbol.opt).collect()).collect();
+        assert_eq!(opts, [[4, 1, 5], [1, 1, 5]]);
     }
 
     #[test]

@@ -61,9 +61,11 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Diagnostics of the libraries, chosen with TRTC_LOG as `tracing-subscriber` describes it (`debug`, `trtc=trace`).
+/// What ONNX Runtime says of an error stands in the error already.
 fn log() {
     use tracing_subscriber::{EnvFilter, fmt};
-    let filter = EnvFilter::try_from_env("TRTC_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    let filter =
+        EnvFilter::try_from_env("TRTC_LOG").unwrap_or_else(|_| EnvFilter::new("error,onnxruntime=off"));
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
     // Fails only when there is a subscriber already.
     let _ = subscriber.with_ansi(render::on_terminal()).try_init();

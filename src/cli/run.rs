@@ -16,18 +16,20 @@ use trtc_runtime::{Session, Tensor, Value};
 
 pub fn run(args: &RunArgs) -> Result<()> {
     let subject = Subject::open(&args.file)?;
-    let (session, symbols) = ready(&subject, args)?;
-    let values = match (&args.given.inputs, args.random) {
-        (Some(path), _) => inputs::read(path, session.inputs(), "input", true)?,
-        (None, Some(seed)) => inputs::random(seed, session.inputs(), &symbols)?,
-        (None, None) if session.inputs().is_empty() => Named::new(),
+    let (session, mut symbols) = ready(&subject, args)?;
+    let run = |values: &Named| session.run(&inputs::borrowed(values));
+    let outputs = match (&args.given.inputs, args.random) {
+        (Some(path), _) => run(&inputs::read(path, session.inputs(), "input", true)?),
+        (None, Some(seed)) => {
+            inputs::random_that_run(seed, session.inputs(), &mut symbols, run)?.map(|(_, outputs)| outputs)
+        }
+        (None, None) if session.inputs().is_empty() => run(&Named::new()),
         (None, None) => {
             return Err(Failure::input(format!("{} has inputs, and none are given", subject.shown))
                 .help("give them with --inputs IN.npz, or have them made up with --random SEED"));
         }
     };
-    let outputs =
-        session.run(&inputs::borrowed(&values)).map_err(|error| subject::refused(&subject.shown, &error))?;
+    let outputs = outputs.map_err(|error| subject::refused(&subject.shown, &error))?;
     if let Some(path) = &args.outputs {
         write(path, outputs.iter())?;
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use std::path::Path;
 use trtc_bundle::{Bundle, ValueInfo};
-use trtc_runtime::{Outputs, Session};
+use trtc_runtime::{Outputs, Session, Value};
 
 pub fn run(args: &VerifyArgs) -> Result<()> {
     let subject = Subject::open(&args.file)?;
@@ -34,7 +34,7 @@ pub fn run(args: &VerifyArgs) -> Result<()> {
     let mut out = Out::stdout();
     out.line(format_args!("verify   {}", subject.shown))?;
     out.line(format_args!("against  {}", reference.described))?;
-    out.line(format_args!("inputs   {}", described_inputs(args)))?;
+    out.line(format_args!("inputs   {}", described_inputs(args, &runs)))?;
     let tolerances = Tolerances { rtol: args.rtol, atol: args.atol };
     let mut differ = Vec::new();
     for schedule in schedules(args, bundle) {
@@ -117,36 +117,37 @@ struct Run {
 fn given(args: &VerifyArgs, bundle: &Bundle, reference: &Reference) -> Result<Vec<Run>> {
     let manifest = bundle.manifest();
     let ports = &manifest.inputs;
-    let one = |seed: Option<u64>, inputs: Named| -> Result<Run> {
-        let expected = match (&reference.session, &args.expected) {
-            (Some(session), _) => expected(session, &inputs, seed)?,
-            (None, Some(path)) => given_outputs(path, &manifest.outputs)?,
-            (None, None) => Named::new(),
-        };
-        Ok(Run { seed, inputs, expected })
+    let named = |outputs: Outputs| -> Named {
+        outputs.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
     };
-    if let Some(path) = &args.given.inputs {
-        return Ok(vec![one(None, inputs::read(path, ports, "input", true)?)?]);
+    let refused = |error: &trtc_runtime::RunError| subject::refused("the original model", error);
+    let run = |values: &Named| match &reference.session {
+        Some(session) => session.run(&inputs::borrowed(values)),
+        // Inputs are made up only for a reference that runs.
+        None => Err(trtc_runtime::RunError::NoWholeModel),
+    };
+    if args.given.inputs.is_some() || ports.is_empty() {
+        let inputs = match &args.given.inputs {
+            Some(path) => inputs::read(path, ports, "input", true)?,
+            None => Named::new(),
+        };
+        let expected = match &args.expected {
+            Some(path) => given_outputs(path, &manifest.outputs)?,
+            None => named(run(&inputs).map_err(|error| refused(&error))?),
+        };
+        return Ok(vec![Run { seed: None, inputs, expected }]);
     }
-    if args.expected.is_some() && ports.is_empty() {
-        return Ok(vec![one(None, Named::new())?]);
-    }
-    let seeds = 0..u64::from(args.random.map_or(1, |count| count.get()));
-    let symbols = subject::symbols(bundle, ports);
-    seeds.map(|seed| one(Some(seed), inputs::random(seed, ports, symbols)?)).collect()
-}
-
-fn expected(session: &Session, inputs: &Named, seed: Option<u64>) -> Result<Named> {
-    let outputs = session.run(&inputs::borrowed(inputs)).map_err(|error| {
-        let failure = subject::refused("the original model", &error);
-        match seed {
-            Some(seed) => failure.help(format!(
+    let mut symbols = subject::symbols(bundle, ports).to_vec();
+    let mut runs = Vec::new();
+    for seed in 0..u64::from(args.random.map_or(1, |count| count.get())) {
+        let (inputs, outputs) = inputs::random_that_run(seed, ports, &mut symbols, run)?.map_err(|error| {
+            refused(&error).help(format!(
                 "inputs made up from seed {seed} may not be what the model takes: give some with --inputs IN.npz"
-            )),
-            None => failure,
-        }
-    })?;
-    Ok(outputs.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect())
+            ))
+        })?;
+        runs.push(Run { seed: Some(seed), inputs, expected: named(outputs) });
+    }
+    Ok(runs)
 }
 
 fn given_outputs(path: &Path, ports: &[ValueInfo]) -> Result<Named> {
@@ -157,11 +158,20 @@ fn given_outputs(path: &Path, ports: &[ValueInfo]) -> Result<Named> {
     Ok(values)
 }
 
-fn described_inputs(args: &VerifyArgs) -> String {
-    match (&args.given.inputs, args.random.map_or(1, |count| count.get())) {
-        (Some(path), _) => path.display().to_string(),
-        (None, 1) => "made up from seed 0".to_owned(),
-        (None, count) => format!("made up from the seeds 0 to {}", count - 1),
+fn described_inputs(args: &VerifyArgs, runs: &[Run]) -> String {
+    if let Some(path) = &args.given.inputs {
+        return path.display().to_string();
+    }
+    let typed = |(name, value): &(String, Value)| match value {
+        Value::Tensor(tensor) => format!("{name} {}", inspect::typed(tensor.dtype(), tensor.dims())),
+        other => format!("{name} {}", other.kind_name()),
+    };
+    let first = runs.first().map(|run| run.inputs.iter().map(typed).collect::<Vec<_>>().join(", "));
+    let first = first.filter(|text| !text.is_empty()).unwrap_or_else(|| "none".to_owned());
+    match runs {
+        [Run { seed: None, .. }] => first,
+        [_] => format!("{first}, made up from seed 0"),
+        _ => format!("{first}, made up from the seeds 0 to {}", runs.len() - 1),
     }
 }
 

@@ -56,7 +56,8 @@ impl Case {
                     let path = folder.join(format!("{what}_{i}.pb"));
                     if path.exists() {
                         let bytes = std::fs::read(&path)?;
-                        let value = values::decode(&bytes, info).with_context(|| path.display().to_string())?;
+                        let value =
+                            values::decode(&bytes, info).with_context(|| path.display().to_string())?;
                         values.push((info.name.clone().unwrap_or_default(), value));
                     }
                 }
@@ -89,7 +90,8 @@ pub struct DataSet {
 /// Inputs that have no initializer, and outputs.
 pub fn ports(model: &ModelProto) -> (Vec<ValueInfoProto>, Vec<ValueInfoProto>) {
     let Some(graph) = &model.graph else { return Default::default() };
-    let given: HashSet<Option<&str>> = graph.initializer.iter().map(|tensor| tensor.name.as_deref()).collect();
+    let given: HashSet<Option<&str>> =
+        graph.initializer.iter().map(|tensor| tensor.name.as_deref()).collect();
     let inputs = graph.input.iter().filter(|info| !given.contains(&info.name.as_deref()));
     (inputs.cloned().collect(), graph.output.clone())
 }

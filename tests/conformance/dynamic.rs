@@ -11,10 +11,7 @@ use trtc_onnx::{
     Dimension, ModelProto, TypeValue, ValueInfoProto,
     write::{encode, value_info},
 };
-use trtc_runtime::{
-    Input, Mode, Session, SessionOptions, Tensor, Value,
-    host::ModelSource,
-};
+use trtc_runtime::{Input, Mode, Session, SessionOptions, Tensor, Value, host::ModelSource};
 
 /// A larger size gives larger sums; results are compared with ONNX Runtime's own, in another order of summation.
 const OTHER_SIZE: Facts = Facts { plain: false, rtol: 2e-3, atol: 1e-5 };

@@ -48,11 +48,7 @@ fn tolerances(facts: Facts, expected: &Value) -> Tolerances {
 }
 
 /// The first difference of outputs from expected ones.
-pub fn difference(
-    got: &trtc_runtime::Outputs,
-    expected: &[(String, Value)],
-    facts: Facts,
-) -> Option<String> {
+pub fn difference(got: &trtc_runtime::Outputs, expected: &[(String, Value)], facts: Facts) -> Option<String> {
     for (name, expected) in expected {
         let Some(actual) = got.get(name) else { return Some(format!("no output `{name}`")) };
         for (part, comparison) in compare(actual, expected, tolerances(facts, expected)) {

@@ -88,7 +88,12 @@ pub fn bless(results: &[CaseResult]) -> Result<()> {
 }
 
 /// What is not as it should be, a line each.
-pub fn complaints(results: &[CaseResult], ignored: &Ignored, baseline: &Baseline, known: &[String]) -> Vec<String> {
+pub fn complaints(
+    results: &[CaseResult],
+    ignored: &Ignored,
+    baseline: &Baseline,
+    known: &[String],
+) -> Vec<String> {
     let mut complaints = Vec::new();
     for result in results {
         for (&runner, status) in &result.status {
@@ -120,7 +125,8 @@ pub fn complaints(results: &[CaseResult], ignored: &Ignored, baseline: &Baseline
     }
     let known: BTreeSet<&String> = known.iter().collect();
     let strangers = ignored.keys().filter(|(_, case)| !known.contains(case));
-    complaints
-        .extend(strangers.map(|(runner, case)| format!("ignore/{}.txt: there is no case {case}", runner.name())));
+    complaints.extend(
+        strangers.map(|(runner, case)| format!("ignore/{}.txt: there is no case {case}", runner.name())),
+    );
     complaints
 }

@@ -85,7 +85,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if arguments.iter().any(|argument| argument == "--ignored")
-        || arguments.iter().any(|argument| !argument.starts_with('-') && arguments.len() == 1 && !SAMPLE.contains(argument.as_str()))
+        || arguments.iter().any(|argument| {
+            !argument.starts_with('-') && arguments.len() == 1 && !SAMPLE.contains(argument.as_str())
+        })
     {
         return ExitCode::SUCCESS;
     }
@@ -111,7 +113,8 @@ fn run(arguments: Arguments) -> Result<bool> {
     let known: Vec<String> = known.into_iter().map(|case| case.id).collect();
     let chosen: Vec<String> = if arguments.all {
         let wanted = |id: &&String| {
-            arguments.filters.is_empty() || arguments.filters.iter().any(|filter| id.contains(filter.as_str()))
+            arguments.filters.is_empty()
+                || arguments.filters.iter().any(|filter| id.contains(filter.as_str()))
         };
         known.iter().filter(wanted).cloned().collect()
     } else {
@@ -136,6 +139,10 @@ fn run(arguments: Arguments) -> Result<bool> {
         println!("{complaint}");
     }
     println!("{summary}");
-    println!("{} cases, {} complaints; target/conformance/results.jsonl has them all", results.len(), complaints.len());
+    println!(
+        "{} cases, {} complaints; target/conformance/results.jsonl has them all",
+        results.len(),
+        complaints.len()
+    );
     Ok(complaints.is_empty())
 }

@@ -88,7 +88,8 @@ impl Process {
                     return Err(("hang", format!("longer than {} s", LIMIT.as_secs())));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+                    let status =
+                        self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
                     return Err(("crash", status));
                 }
             }

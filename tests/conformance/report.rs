@@ -60,10 +60,9 @@ impl Summary {
             }
             if result.plain {
                 *summary.plain.entry(result.placement.name()).or_default() += 1;
-                let right = |runner| {
-                    !matches!(result.status.get(&runner), Some(Status::Wrong(..)) | None)
-                };
-                if result.placement == Placement::Engine && right(Runner::Networks) && right(Runner::Builder) {
+                let right = |runner| !matches!(result.status.get(&runner), Some(Status::Wrong(..)) | None);
+                if result.placement == Placement::Engine && right(Runner::Networks) && right(Runner::Builder)
+                {
                     summary.plain_in_engines_right += 1;
                 }
             }
