@@ -10,6 +10,7 @@ mod build;
 mod cache;
 mod driver;
 mod error;
+mod finish;
 mod networks;
 mod options;
 mod policy;
@@ -20,6 +21,7 @@ pub mod worker;
 
 pub use driver::{compile, model_hash, partition};
 pub use error::{Error, ErrorKind};
+pub use finish::{FinishedTarget, build};
 pub use networks::{network, raised_networks};
 pub use options::{Events, Options, Quiet};
 pub use trtc_bundle::{Bundle, Target};

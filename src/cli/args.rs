@@ -34,6 +34,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Say what a bundle holds.
     Inspect(InspectArgs),
+    /// Build the engines of a bundle that were deferred, on the machine that will run them.
+    Build(BuildArgs),
     /// List the operators that engines take.
     Ops(OpsArgs),
     /// Say what is found on this machine, and what is missing.

@@ -1,6 +1,7 @@
 //! Files that the command line writes: whole or not at all.
 
 use std::{
+    fs::Permissions,
     io::{self, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -19,14 +20,12 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// A new file beside `path`, to become it.
 pub fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new().prefix(".trtc-").tempfile_in(folder)
+    // As for any file that a program makes: the user's umask decides who may read it.
+    tempfile::Builder::new().prefix(".trtc-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder)
 }
 
-/// Gives a finished temporary file its name and the usual permissions.
+/// Gives a finished temporary file its name.
 pub fn persist(file: tempfile::NamedTempFile, path: &Path) -> io::Result<()> {
-    // The file was made for its owner alone; what it replaces, else 0644, says who may read it.
-    let mode = std::fs::metadata(path).map_or(0o644, |metadata| metadata.permissions().mode());
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(mode & 0o777))?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 

@@ -119,7 +119,10 @@ pub fn random_that_run(
                 *symbols = choice;
                 return Ok(Ok((values, outputs)));
             }
-            Err(error @ RunError::Host(HostError::Run(_))) => {
+            Err(
+                error @ (RunError::Host(HostError::Run(_))
+                | RunError::Segment { source: HostError::Run(_), .. }),
+            ) => {
                 first.get_or_insert(error);
             }
             // Something else than the dims is in the way.

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod build;
 mod compare;
 mod compile;
 mod doctor;
@@ -77,6 +78,7 @@ fn run(command: Command) -> Result<()> {
         Command::Run(args) => run::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Build(args) => build::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Partition(args) => partition::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -68,6 +68,74 @@ fn a_bundle_tells_what_it_holds() {
 }
 
 #[test]
+fn deferred_engines_are_built_later() {
+    if !found("can_compile") {
+        return;
+    }
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(true));
+    let bundle = folder.path("m.trtc");
+    let options = trtc::Options::default().target("rtx-1.7:sm89".parse().unwrap()).build_engines(false);
+    trtc::compile(model.as_ref(), &bundle, &options, &trtc::Quiet).unwrap();
+    let bundle = bundle.to_str().unwrap();
+    let status = || {
+        let json = trtc(&["inspect", bundle, "--format", "json"]).code(0).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["targets"][0]["segments"][0]["status"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(status(), "deferred");
+    let said = trtc(&["build", bundle]).code(0);
+    assert_eq!(said.stdout, "rtx-1.7:sm89: 1 engines built, 0 were there, 0 left\n");
+    assert_eq!(
+        (status().as_str(), folder.names()),
+        ("built", vec!["m.onnx".to_owned(), "m.trtc".to_owned()])
+    );
+    let said = trtc(&["build", bundle]).code(0);
+    assert_eq!(said.stdout, "rtx-1.7:sm89: 0 engines built, 1 were there, 0 left\n");
+    let said = trtc(&["verify", bundle, "--model", &model, "--segments", "--networks"]).code(0);
+    assert!(said.stdout.ends_with("\nok\n"), "{}", said.stdout);
+}
+
+#[test]
+fn an_engine_comes_from_the_cache_the_second_time() {
+    if !found("can_compile") {
+        return;
+    }
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(true));
+    let cache = folder.path("cache").to_str().unwrap().to_owned();
+    let compile = |name: &str| {
+        let out = folder.path(name).to_str().unwrap().to_owned();
+        trtc(&["compile", &model, "-o", &out, "--target", "rtx-1.7:sm89", "--cache-dir", &cache]).code(0);
+        let bundle = trtc_bundle::Bundle::open(&out).unwrap();
+        let engine = bundle.manifest().targets[0].segments[0].engine.unwrap();
+        bundle.engine(engine).unwrap()
+    };
+    let first = compile("1.trtc");
+    let entries: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+    // Other bytes in its place show where the engine comes from.
+    std::fs::write(entry, [blake3::hash(b"other").as_bytes(), &b"other"[..]].concat()).unwrap();
+    assert_eq!(compile("2.trtc"), b"other");
+    // A damaged one is built again.
+    std::fs::write(entry, [blake3::hash(b"other").as_bytes(), &b"otter"[..]].concat()).unwrap();
+    assert_eq!(compile("3.trtc").len(), first.len());
+}
+
+#[test]
+fn an_engine_for_another_gpu_is_left_with_a_reason() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(true));
+    let bundle = folder.path("m.trtc").to_str().unwrap().to_owned();
+    // No machine has a GPU of compute capability 19.9.
+    trtc(&["compile", &model, "-o", &bundle, "--target", "tensorrt-11.3:sm199"]).code(0);
+    let before = std::fs::read(&bundle).unwrap();
+    let said = trtc(&["build", &bundle]).code(3);
+    assert!(said.stderr.contains("tensorrt-11.3:sm199"), "{}", said.stderr);
+    assert!(std::fs::read(&bundle).unwrap() == before);
+}
+
+#[test]
 fn a_run_gives_the_sums() {
     if !found("can_run_on_cpu") {
         return;

@@ -61,6 +61,11 @@ impl Bundle {
         &self.manifest
     }
 
+    /// The mapped file: what [`Bundle::weights`] gives are slices of it.
+    pub fn file(&self) -> &MappedFile {
+        &self.map
+    }
+
     /// Its path, absolute and without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
