@@ -2,7 +2,7 @@
 //!
 //! a [..] T, b [..] T  ->  c [broadcast] bool
 //! Opsets: 7 broadcasting; 9, 11 more types; 13 bf16; 19 strings (Equal).     TensorRT: IElementWiseLayer EQUAL, GREATER, LESS, OR.
-//! Limits: f32, f16, bf16, i32, i64, bool (Equal); not empty. "Or equal" is made of two comparisons: NaN compares false.
+//! Limits: f32, f16, bf16, i32, i64, u8, bool (Equal); not empty. "Or equal" is made of two comparisons: NaN compares false.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -56,7 +56,7 @@ fn compare(node: NodeView<'_>, a: &Dim, b: &Dim) -> Dim {
 }
 
 fn allowed(node: NodeView<'_>) -> &'static [DType] {
-    if node.op() == "Equal" { check::MOVABLE } else { check::NUMBERS }
+    if node.op() == "Equal" { check::CARRIED } else { check::ORDERED }
 }
 
 impl Converter for Compare {
@@ -70,7 +70,7 @@ impl Converter for Compare {
             Key::onnx("GreaterOrEqual", 16),
             Key::onnx("LessOrEqual", 16),
         ],
-        dtypes: check::NUMBERS,
+        dtypes: check::ORDERED,
         layers: "IElementWiseLayer",
         limits: "Equal also for bool",
         refusals: elementwise::REFUSALS,
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn numbers() {
-        let (a, b) = ([1.0, 2.0, 3.0, -1.0, 2.0, 0.0], [2.0, 2.0, -1.0]);
+        let (a, b) = ([1.0, 2.0, 3.0, 200.0, 2.0, 0.0], [2.0, 2.0, 200.0]);
         for (op, since) in OPS {
-            for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64] {
+            for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8] {
                 let case =
                     Case::new(op, since).input(of_dtype(dtype, [2, 3], &a)).input(of_dtype(dtype, [3], &b));
                 case.check(Tolerance::Exact);

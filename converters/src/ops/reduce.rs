@@ -3,11 +3,12 @@
 //! x [d0..dn] T, (axes [k] i64, constant)  ->  y [d0..dn with 1, or without the axes] T
 //! Opsets: axes as attribute up to 11 (Sum), 13 (others); 13, 18 as input, noop_with_empty_axes; 20 bool (Max, Min).
 //! TensorRT: IReduceLayer with IUnaryLayer, IElementWiseLayer. f16 and bf16 are added up in f32.
-//! Limits: floats; Sum, Mean, Max, Min, Prod, L1, SumSquare also i32, i64; Max, Min also bool; axes constant; not empty.
+//! Limits: floats; Sum, Mean, Max, Min, Prod, L1, SumSquare also i32, i64; Max, Min also bool, u8; axes constant; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{check, dims, elementwise, shape, small},
+    emit::carrier,
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -62,7 +63,7 @@ fn kind(node: NodeView<'_>) -> Kind {
 
 fn allowed(kind: Kind) -> &'static [DType] {
     match kind {
-        Kind::Max | Kind::Min => check::MOVABLE,
+        Kind::Max | Kind::Min => check::CARRIED,
         Kind::L2 | Kind::LogSum | Kind::LogSumExp => check::FLOATS,
         _ => check::NUMBERS,
     }
@@ -188,7 +189,7 @@ impl Converter for Reduce {
                 let zero = elementwise::scalar_like(cx, y, 0.0);
                 cx.elementwise(y, zero, ElementWiseOp::Greater)
             }
-            dtype => cx.cast(y, dtype),
+            dtype => cx.cast(y, carrier(dtype)),
         }]
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! x0 [..] T, x1 [..] T, …  ->  y [broadcast] T
 //! Opsets: 8 broadcasting; 12 integers (Max, Min); 13 bf16.     TensorRT: IElementWiseLayer MAX, MIN, SUM.
-//! Limits: Max, Min: f32, f16, bf16, i32, i64; Sum, Mean: floats; not empty.
+//! Limits: Max, Min: f32, f16, bf16, i32, i64, u8; Sum, Mean: floats; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -30,7 +30,7 @@ impl Converter for Variadic {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Max", 13), Key::onnx("Min", 13), Key::onnx("Sum", 13), Key::onnx("Mean", 13)],
-        dtypes: check::NUMBERS,
+        dtypes: check::ORDERED,
         layers: "IElementWiseLayer",
         limits: "Sum, Mean: floating point",
         refusals: elementwise::REFUSALS,
@@ -48,8 +48,8 @@ impl Converter for Variadic {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let (op, allowed) = match node.op() {
-            "Max" => (ElementWiseOp::Max, check::NUMBERS),
-            "Min" => (ElementWiseOp::Min, check::NUMBERS),
+            "Max" => (ElementWiseOp::Max, check::ORDERED),
+            "Min" => (ElementWiseOp::Min, check::ORDERED),
             _ => (ElementWiseOp::Sum, check::FLOATS),
         };
         let count = node.input_count();
@@ -113,6 +113,10 @@ mod tests {
                 ));
                 three.check(near(dtype));
                 three.dynamic(0, ["N", "3"]).dynamic(2, ["N", "1"]).check(near(dtype));
+            }
+            if integers {
+                let bytes = Case::new(op, 13).input(u8s([3], &[0, 200, 255]));
+                bytes.constant(u8s([1], &[128])).check(Tolerance::Exact);
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! condition [..] bool, x [..] T, y [..] T  ->  z [broadcast] T
 //! Opsets: 9; 16 bf16.     TensorRT: ISelectLayer.
-//! Limits: f32, f16, bf16, i32, i64, bool; not empty.
+//! Limits: f32, f16, bf16, i32, i64, u8, bool; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -25,7 +25,7 @@ impl Converter for Where {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Where", 16)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ISelectLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -45,8 +45,8 @@ impl Converter for Where {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let condition = elementwise::gate(node, 0, "condition", &[DType::Bool], target)?;
-        let x = elementwise::gate(node, 1, "X", check::MOVABLE, target)?;
-        let y = elementwise::gate(node, 2, "Y", check::MOVABLE, target)?;
+        let x = elementwise::gate(node, 1, "X", check::CARRIED, target)?;
+        let y = elementwise::gate(node, 2, "Y", check::CARRIED, target)?;
         if x.dtype != y.dtype {
             return Err(Refusal::new(Code::INVALID, format!("{} beside {}", y.dtype, x.dtype)).slot("Y"));
         }
@@ -94,7 +94,7 @@ mod tests {
     fn numbers() {
         // ONNX Runtime has no Where of bool: condition 1 takes the first row of x, 0 takes y.
         case(DType::Bool).gives(Tolerance::Exact, &[bools([2, 3], &[true, false, true, false, true, true])]);
-        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64] {
+        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8] {
             case(dtype).check(Tolerance::Exact);
             case(dtype).dynamic(0, ["N", "1"]).dynamic(1, ["N", "3"]).check(Tolerance::Exact);
         }
