@@ -119,6 +119,14 @@ impl Level {
         id
     }
 
+    /// A graph input.
+    pub(crate) fn add_input(&mut self, name: &str, ty: Type) -> ValueId {
+        let name = self.value_names.unique(name);
+        let id = self.graph.add_input(&name, ty);
+        self.facts.learn_type(&self.graph, id);
+        id
+    }
+
     /// A constant with a unique name.
     pub(crate) fn add_constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
         let id = self.add_value(name, Type::Unknown);

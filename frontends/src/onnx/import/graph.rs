@@ -137,11 +137,7 @@ impl<'a> Importer<'a> {
                     Type::Unknown
                 }
             };
-            let level = self.level();
-            let id = level.add_value(name, ty);
-            let mut ids = level.graph.inputs().to_vec();
-            ids.push(id);
-            level.graph.set_inputs(ids);
+            let id = self.level().add_input(name, ty);
             self.bind(name, Some(id));
         }
     }

@@ -58,13 +58,15 @@ fn sort(needs: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     // Walk backwards among the nodes that never became free until one repeats.
     let stuck = |at: &usize| waiting[*at] > 0;
     let mut path: Vec<usize> = Vec::new();
+    let mut place = vec![usize::MAX; needs.len()];
     let mut next = (0..needs.len()).find(stuck);
     while let Some(at) = next {
-        if let Some(start) = path.iter().position(|&seen| seen == at) {
-            let mut cycle = path.split_off(start);
+        if place[at] != usize::MAX {
+            let mut cycle = path.split_off(place[at]);
             cycle.reverse();
             return Err(cycle);
         }
+        place[at] = path.len();
         path.push(at);
         next = needs[at].iter().copied().find(stuck);
     }
