@@ -23,6 +23,7 @@ pub mod passes;
 pub mod ranges;
 pub mod symbols;
 pub mod tensor;
+pub mod text;
 pub mod types;
 pub mod verify;
 pub mod view;
