@@ -153,6 +153,8 @@ pub(crate) struct Upgrade<'a> {
     pub(crate) name: String,
     /// Names of the nodes that were added.
     pub(crate) added: Vec<String>,
+    /// What the node makes; a rule may put nodes behind it.
+    pub(crate) outputs: Vec<Option<ValueId>>,
 }
 
 impl Upgrade<'_> {
@@ -195,6 +197,21 @@ impl Upgrade<'_> {
             None => self.level.node_names.unique(&hint),
         };
         let output = self.level.add_value(&hint, Type::Unknown);
+        self.add(name, op_type, attrs, inputs, output);
+        Arg::Value(output)
+    }
+
+    /// Adds a node behind the node that is upgraded: it makes what was the output of a slot, out of what the node makes from now on.
+    pub(crate) fn emit_behind(&mut self, slot: usize, op_type: &str, attrs: Attrs) {
+        let Some(output) = self.outputs.get(slot).copied().flatten() else { return };
+        let hint = format!("{}/{op_type}", self.name);
+        let name = self.level.node_names.unique(&hint);
+        let inner = self.level.add_value(&hint, Type::Unknown);
+        self.outputs[slot] = Some(inner);
+        self.add(name, op_type, attrs, vec![Arg::Value(inner)], output);
+    }
+
+    fn add(&mut self, name: String, op_type: &str, attrs: Attrs, inputs: Vec<Arg>, output: ValueId) {
         let mut draft = Draft {
             op: OpKey::new("", op_type),
             since: schema::since_version("", op_type, schema::MAX_OPSET).unwrap_or(1),
@@ -204,9 +221,8 @@ impl Upgrade<'_> {
             wanted: vec![true],
         };
         draft.trim();
-        self.added.push(name.clone());
         self.level.add_draft(&name, draft, &[Some(output)]);
-        Arg::Value(output)
+        self.added.push(name);
     }
 
     /// A constant scalar of the dtype of `like`: exact for the small numbers that attributes hold.

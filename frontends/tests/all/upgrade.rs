@@ -316,6 +316,21 @@ fn modes_and_axes_that_changed_names() {
 }
 
 #[test]
+fn recurrent_layers_have_the_sequence_first() {
+    let layout = || vec![attr_i("hidden_size", 4), attr_i("layout", 1)];
+    assert_eq!(
+        upgraded(14, vec![node("LSTM", &["x", "x", "x", "", "", "h"], &["y", "", "c"], layout()).named("n")]),
+        [
+            "n/Transpose = Transpose-25(x) {perm=[1, 0, 2]}",
+            "n/Transpose_2 = Transpose-25(h) {perm=[1, 0, 2]}",
+            "n/Transpose_3, _, n/Transpose_4 = LSTM-22(n/Transpose, x, x, _, _, n/Transpose_2) {hidden_size=4}",
+            "y = Transpose-25(n/Transpose_3) {perm=[2, 0, 1, 3]}",
+            "c = Transpose-25(n/Transpose_4) {perm=[1, 0, 2]}",
+        ]
+    );
+}
+
+#[test]
 fn groups_of_scales_are_repeated_to_channels() {
     let lines = upgraded(
         18,
@@ -344,6 +359,7 @@ fn unknown_operators_keep_the_version_of_the_import() {
         model(17, vec![node("my.domain::Thing", &["x"], &["y"], [attr_i("k", 1)])], inputs(), &["y"], vec![]);
     proto.opset_import.push(trtc_onnx::write::opset_import("my.domain", 3));
     assert_eq!(show(&imported(&proto).module.graph), ["y = my.domain.Thing-3(x) {k=1}"]);
+    assert_eq!(one(7, "ImageScaler", &["x"], [attr_f("scale", 0.5)]), "y = ImageScaler-1(x) {scale=0.5}");
     assert_eq!(one(7, "ATen", &["x"], []), "y = ATen-7(x)");
     assert_eq!(one(14, "LayerNormalization", &["x", "b"], []), "y = LayerNormalization-17(x, b)");
     let mut bare =

@@ -127,8 +127,8 @@ fn opsets(graph: &Graph, node: &Node) -> Opsets {
     let op_type = &*node.op.op_type;
     let history = schema::history("", op_type);
     if history.is_empty() {
-        // Experimental operators of old went away with a later opset; ONNX Runtime keeps some for models of their time.
-        return Opsets::range(1, node.since_version);
+        let last = if ops::is_experimental(&node.op) { ops::LAST_EXPERIMENTAL } else { node.since_version };
+        return Opsets::range(1, last);
     }
     let draft = draft_of(node);
     let mut native = Opsets::NONE;

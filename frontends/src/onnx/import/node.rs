@@ -57,9 +57,9 @@ impl<'a> Importer<'a> {
         let inputs = inputs.into_iter().map(|input| input.map_or(Arg::None, Arg::Value)).collect();
         let draft = Draft { op, since, attrs, inputs, outputs: proto.output.len(), wanted };
         let level = self.level();
-        let mut cx = Upgrade { level, name: name.to_owned(), added: Vec::new() };
+        let mut cx = Upgrade { level, name: name.to_owned(), added: Vec::new(), outputs };
         let draft = ops::upgrade(&mut cx, draft)?;
-        let (last, mut added) = (cx.name, cx.added);
+        let (last, mut added, mut outputs) = (cx.name, cx.added, cx.outputs);
         // Rules drop outputs at the end only.
         outputs.truncate(draft.wanted.len());
         level.add_draft(&last, draft, &outputs);
@@ -118,6 +118,7 @@ impl<'a> Importer<'a> {
             (None, Some(first)) => Err(Diag::invalid(format!(
                 "the operator exists since opset {first}, the model imports opset {opset}"
             ))),
+            (None, None) if ops::is_experimental(op) => Ok(1),
             (None, None) => Ok(opset),
         }
     }

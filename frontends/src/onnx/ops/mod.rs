@@ -90,6 +90,27 @@ fn family(op: &OpKey) -> Option<&'static Family> {
     if op.domain.is_empty() { BY_OP.get(&*op.op_type).copied() } else { None }
 }
 
+/// Operators of the first ONNX releases that never got beyond the experiment, and ended with opset 10. ONNX Runtime has some still.
+const EXPERIMENTAL: &[&str] = &[
+    "Affine",
+    "Crop",
+    "DynamicSlice",
+    "GRUUnit",
+    "GivenTensorFill",
+    "ImageScaler",
+    "ParametricSoftplus",
+    "Scale",
+    "ScaledTanh",
+];
+
+/// Last opset of [`EXPERIMENTAL`] operators.
+pub(crate) const LAST_EXPERIMENTAL: u32 = 9;
+
+/// Whether an operator is an experiment of old, in its only version 1.
+pub(crate) fn is_experimental(op: &OpKey) -> bool {
+    op.domain.is_empty() && EXPERIMENTAL.contains(&&*op.op_type)
+}
+
 /// The newest version of an operator that is not one that abolishes it.
 fn newest(op: &OpKey) -> Option<&'static Schema> {
     schema::in_force(&op.domain, &op.op_type, schema::MAX_OPSET).filter(|schema| !schema.deprecated)
