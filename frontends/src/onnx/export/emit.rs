@@ -14,7 +14,8 @@ use std::collections::{HashMap, HashSet};
 use trtc_bundle::DType;
 use trtc_ir::{Attr, Graph, Node, NodeId, Symbols, Tensor, ValueId};
 use trtc_onnx::{
-    AttributeProto, AttributeType, GraphProto, ModelProto, NodeProto, TensorProto, schema,
+    AttributeProto, AttributeType, GraphProto, ModelProto, NodeProto, TensorProto,
+    schema::{self, ParamKind},
     write::{IR_VERSION, attr_i, node as node_proto, opset_import},
 };
 
@@ -198,9 +199,15 @@ impl Emitter<'_> {
         body: &mut Body,
     ) {
         let mut casts = Vec::new();
-        for output in node.outputs() {
+        let schema = schema::in_force(&draft.op.domain, &draft.op.op_type, draft.since);
+        for (slot, output) in node.outputs().iter().enumerate() {
             let Some(id) = *output else {
-                proto.output.push(String::new());
+                // ONNX Runtime trips over an output that is not there unless its schema calls it optional.
+                let formal = schema.and_then(|schema| schema.output(slot));
+                proto.output.push(match formal.is_none_or(|param| param.kind == ParamKind::Optional) {
+                    true => String::new(),
+                    false => self.names.unique(&format!("{}/unused", node.name)),
+                });
                 continue;
             };
             let name = body.names.get(graph, id, &mut self.names);
@@ -215,8 +222,7 @@ impl Emitter<'_> {
                 }
             }
         }
-        let least =
-            schema::in_force(&draft.op.domain, &draft.op.op_type, draft.since).map_or(0, |s| s.min_outputs);
+        let least = schema.map_or(0, |schema| schema.min_outputs);
         let count = draft.outputs.max(least);
         while proto.output.len() < count {
             proto.output.push(self.names.unique(&format!("{}/unused", node.name)));
