@@ -152,13 +152,13 @@ impl Schema {
     }
 
     /// What a type parameter (`T`), or a formal input or output by its name, is for a node with these element types; `None` when
-    /// no value bound to it has a known one. `inputs` and `outputs` are by position, `None` for an omitted value, a value of
+    /// no value bound to it has a known one, or when each value of a list may have its own. `inputs` and `outputs` are by position, `None` for an omitted value, a value of
     /// unknown type, and a value that is not a tensor.
     pub fn bound(&self, name: &str, inputs: &[Option<DType>], outputs: &[Option<DType>]) -> Option<DType> {
         let inputs = inputs.iter().enumerate().map(|(at, dtype)| (self.input(at), *dtype));
         let outputs = outputs.iter().enumerate().map(|(at, dtype)| (self.output(at), *dtype));
         inputs.chain(outputs).find_map(|(param, dtype)| {
-            let param = param?;
+            let param = param.filter(|param| param.kind != ParamKind::Mixed)?;
             dtype.filter(|_| param.type_name == name || param.name == name)
         })
     }
