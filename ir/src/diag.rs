@@ -80,6 +80,8 @@ impl Code {
     pub const CONTROL_FLOW: Code = Code(702);
     /// The node does not obey its operator's schema.
     pub const INVALID: Code = Code(801);
+    /// An engine would take the node, but it is cheaper on the host.
+    pub const COST: Code = Code(901);
     /// The builder refused an admitted network.
     pub const BUILD_REFUSED: Code = Code(9001);
     /// The builder crashed on an admitted network.

@@ -3,13 +3,21 @@
 //! It knows the trait [`trtc_ir::Oracle`], not the converters, and reads nothing from the machine: the same module and
 //! target give the same partition anywhere.
 
+mod choose;
 mod cluster;
+mod cost;
+mod duplicate;
+mod layout;
 mod partition;
+mod refine;
 mod report;
+mod segments;
 mod sizes;
 mod text;
 
-pub use partition::{Forced, Partition, Placement, Segment, SegmentKind, partition};
+pub use choose::Estimate;
+pub use cost::{CostModel, CostModelError};
+pub use partition::{Forced, Partition, Placement, Segment, SegmentKind, partition, partition_with};
 pub use report::{
     ModelInfo, NodeRow, PlacementName, Report, SegmentRow, SegmentStatus, SourceNode, TargetReport, Timings,
     Totals, target_report,

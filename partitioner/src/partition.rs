@@ -1,7 +1,13 @@
 //! From admission to segments.
 
-use crate::{cluster, sizes::value_bytes};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use crate::{
+    choose::{Choice, Estimate, choose},
+    cost::{CostModel, Estimator},
+    layout::Layout,
+    refine::Moved,
+    segments::segments,
+};
+use std::collections::{HashMap, HashSet};
 use trtc_bundle::Target;
 use trtc_ir::{Code, Graph, NodeId, NodeView, Oracle, Refusal, Symbols, ValueId, oracle::SegmentRefusal};
 
@@ -14,8 +20,16 @@ pub enum Placement {
     Host(usize, Refusal),
 }
 
+impl Placement {
+    /// The segment that the node is at home in.
+    pub fn segment(&self) -> usize {
+        let (Placement::Engine(k) | Placement::Host(k, _)) = self;
+        *k
+    }
+}
+
 /// Kind of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SegmentKind {
     /// A TensorRT network.
     Engine,
@@ -30,7 +44,8 @@ pub struct Segment {
     pub id: String,
     /// Kind.
     pub kind: SegmentKind,
-    /// Nodes in topological order.
+    /// Nodes in topological order. A node may stand in several segments: [`Partition::placement`] names the one that
+    /// makes its outputs for others, the rest compute it for themselves.
     pub nodes: Vec<NodeId>,
     /// Values made outside, in order of first use. No constants.
     pub inputs: Vec<ValueId>,
@@ -49,15 +64,14 @@ pub struct Partition {
     pub segments: Vec<Segment>,
     /// Placement of every node of the graph (nodes of subgraphs go with the node that holds them).
     pub placement: HashMap<NodeId, Placement>,
+    /// What it is estimated to take.
+    pub estimate: Estimate,
 }
 
 /// Nodes that must go to the host whatever the oracle says, with the reason: what a failed build found.
 pub type Forced = HashMap<NodeId, Refusal>;
 
-/// Partitions a graph for a target.
-///
-/// Admission and clustering are linear; each node that a boundary check expels costs one more round over the segments
-/// that changed.
+/// Partitions a graph for a target by the default cost model; see [`partition_with`].
 ///
 /// # Errors
 /// The nodes of a cycle.
@@ -68,6 +82,24 @@ pub fn partition(
     oracle: &dyn Oracle,
     forced: &Forced,
 ) -> Result<Partition, Vec<NodeId>> {
+    partition_with(graph, symbols, target, oracle, forced, &CostModel::default())
+}
+
+/// Partitions a graph for a target.
+///
+/// Admission and clustering are linear; each node that a boundary check expels costs one more round over the segments
+/// that changed.
+///
+/// # Errors
+/// The nodes of a cycle.
+pub fn partition_with(
+    graph: &Graph,
+    symbols: &Symbols,
+    target: &Target,
+    oracle: &dyn Oracle,
+    forced: &Forced,
+    cost: &CostModel,
+) -> Result<Partition, Vec<NodeId>> {
     let order = graph.topo_order()?;
     let mut refusals: HashMap<NodeId, Refusal> = forced.clone();
     for &id in &order {
@@ -77,9 +109,14 @@ pub fn partition(
             refusals.insert(id, refusal);
         }
     }
+    // Constants that make no sense were refused when they were read.
+    let constants = cost.constants(target).ok();
+    let estimator = constants.map(|constants| Estimator::new(graph, symbols, &order, &constants));
     let mut checked: HashSet<Vec<NodeId>> = HashSet::new();
     loop {
-        let segments = cluster_into_segments(graph, symbols, &order, &refusals);
+        let Choice { layout, estimate, moved } =
+            choose(graph, symbols, &order, estimator.as_ref(), &|id| !refusals.contains_key(&id));
+        let segments = segments(graph, symbols, &order, &layout);
         let mut expelled = Vec::new();
         for segment in segments.iter().filter(|segment| segment.kind == SegmentKind::Engine) {
             if checked.contains(&segment.nodes) {
@@ -100,10 +137,28 @@ pub fn partition(
             }
         }
         if expelled.is_empty() {
-            return Ok(finish(segments, refusals));
+            for (&node, moved) in &moved {
+                refusals.entry(node).or_insert_with(|| for_cost(moved));
+            }
+            return Ok(finish(&order, &layout, segments, refusals, estimate));
         }
         refusals.extend(expelled);
     }
+}
+
+/// Why a node that an engine would take is on the host.
+fn for_cost(moved: &Moved) -> Refusal {
+    let us = |ns: u64| format!("{:.1} us", ns as f64 / 1000.0);
+    let (before, after) = (us(moved.before), us(moved.after));
+    let what = match moved.nodes {
+        1 => String::new(),
+        n => format!(" for the {n} nodes that moved together"),
+    };
+    Refusal::new(
+        Code::COST,
+        format!("placed on the host for cost: {after} there, {before} in an engine with launch and copies{what}"),
+    )
+    .help("an engine takes it where the host nodes around it move to an engine, or copies are cheaper (`--cost-model`)")
 }
 
 /// The nodes that leave a segment for a refusal; never none, so that the fixpoint ends.
@@ -128,80 +183,32 @@ fn expel(graph: &Graph, segment: &Segment, refusal: SegmentRefusal) -> Vec<(Node
     }
 }
 
-fn cluster_into_segments(
-    graph: &Graph,
-    symbols: &Symbols,
+fn finish(
     order: &[NodeId],
-    refusals: &HashMap<NodeId, Refusal>,
-) -> Vec<Segment> {
-    let mut engine = vec![false; graph.node_bound()];
-    for &id in order {
-        engine[id.index()] = !refusals.contains_key(&id);
-    }
-    let bytes = |value: ValueId| value_bytes(graph, symbols, value).unwrap_or(u64::from(u32::MAX));
-    let mut levels = cluster::levels(graph, order, &engine);
-    cluster::sink(graph, order, &engine, &mut levels, &bytes);
-
-    let mut members: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
-    for &id in order {
-        members.entry(levels[id.index()]).or_default().push(id);
-    }
-    let graph_outputs: HashSet<ValueId> = graph.outputs().iter().copied().collect();
-    let (mut engines, mut hosts) = (0, 0);
-    let mut segments = Vec::with_capacity(members.len());
-    for (level, nodes) in members {
-        let kind = if level % 2 == 0 { SegmentKind::Engine } else { SegmentKind::Host };
-        let id = match kind {
-            SegmentKind::Engine => {
-                engines += 1;
-                format!("engine_{}", engines - 1)
-            }
-            SegmentKind::Host => {
-                hosts += 1;
-                format!("host_{}", hosts - 1)
+    layout: &Layout,
+    segments: Vec<Segment>,
+    mut refusals: HashMap<NodeId, Refusal>,
+    estimate: Estimate,
+) -> Partition {
+    let mut index: HashMap<u32, usize> = HashMap::new();
+    let mut numbers: Vec<u32> = order.iter().flat_map(|&id| layout.places(id)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    index.extend(numbers.into_iter().enumerate().map(|(k, at)| (at, k)));
+    let mut placement = HashMap::with_capacity(order.len());
+    for &node in order {
+        let at = layout.at(node);
+        let k = index.get(&at).copied().unwrap_or_default();
+        let place = match Layout::is_engine(at) {
+            true => Placement::Engine(k),
+            false => {
+                let refusal = refusals
+                    .remove(&node)
+                    .unwrap_or_else(|| Refusal::new(Code::LOWERING, "placed on the host without a reason"));
+                Placement::Host(k, refusal)
             }
         };
-        let is_inside = |node: NodeId| levels[node.index()] == level;
-        let mut inputs = Vec::new();
-        let mut seen = HashSet::new();
-        let mut outputs = Vec::new();
-        for &node in &nodes {
-            for value in graph[node].uses() {
-                let outside = graph[value].producer().is_none_or(|(maker, _)| !is_inside(maker));
-                if outside && graph[value].constant.is_none() && seen.insert(value) {
-                    inputs.push(value);
-                }
-            }
-            for output in graph[node].outputs().iter().flatten().copied() {
-                let wanted = graph[output].users().iter().any(|&user| !is_inside(user));
-                if wanted || graph_outputs.contains(&output) {
-                    outputs.push(output);
-                }
-            }
-        }
-        let total =
-            |list: &[ValueId]| list.iter().map(|&v| value_bytes(graph, symbols, v)).sum::<Option<u64>>();
-        let (bytes_in, bytes_out) = (total(&inputs), total(&outputs));
-        segments.push(Segment { id, kind, nodes, inputs, outputs, bytes_in, bytes_out });
+        placement.insert(node, place);
     }
-    segments
-}
-
-fn finish(segments: Vec<Segment>, mut refusals: HashMap<NodeId, Refusal>) -> Partition {
-    let mut placement = HashMap::new();
-    for (k, segment) in segments.iter().enumerate() {
-        for &node in &segment.nodes {
-            let place = match segment.kind {
-                SegmentKind::Engine => Placement::Engine(k),
-                SegmentKind::Host => {
-                    let refusal = refusals.remove(&node).unwrap_or_else(|| {
-                        Refusal::new(Code::LOWERING, "placed on the host without a reason")
-                    });
-                    Placement::Host(k, refusal)
-                }
-            };
-            placement.insert(node, place);
-        }
-    }
-    Partition { segments, placement }
+    Partition { segments, placement, estimate }
 }

@@ -193,9 +193,11 @@ pub fn target_report(
     sources: &[SourceNode],
 ) -> TargetReport {
     let mut nodes = Vec::new();
-    for segment in &partition.segments {
+    for (k, segment) in partition.segments.iter().enumerate() {
         for &id in &segment.nodes {
-            if let Some(placement) = partition.placement.get(&id) {
+            // Copies in further segments are no nodes of the model.
+            let home = partition.placement.get(&id).filter(|placement| placement.segment() == k);
+            if let Some(placement) = home {
                 node_rows(graph, symbols, target, oracle, id, placement, &segment.id, &mut nodes);
             }
         }

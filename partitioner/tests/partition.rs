@@ -6,7 +6,7 @@ use trtc_bundle::{DType, Target};
 use trtc_ir::{
     Attrs, Code, Dim, Graph, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Symbols, Type, ValueId,
 };
-use trtc_partitioner::{Forced, Partition, Placement, SegmentKind, partition, target_report};
+use trtc_partitioner::{CostModel, Forced, Partition, Placement, SegmentKind, partition_with, target_report};
 
 /// Refuses operators whose name starts with `Host`.
 struct Names;
@@ -47,8 +47,18 @@ fn graph(nodes: &[(&str, &[usize])]) -> (Graph, Vec<NodeId>) {
     (graph, ids)
 }
 
+/// Whatever an engine takes is worth an engine: these tests are about clusters, not about cost.
+fn dear_host() -> CostModel {
+    CostModel::with_changes("[base]\nengine_launch_us = 0\n[base.host.node_us]\nother = 1000").expect("valid")
+}
+
+fn run_with(graph: &Graph, forced: &Forced) -> Partition {
+    let target = Target::default_target();
+    partition_with(graph, &Symbols::default(), &target, &Names, forced, &dear_host()).expect("acyclic")
+}
+
 fn run(graph: &Graph) -> Partition {
-    partition(graph, &Symbols::default(), &Target::default_target(), &Names, &Forced::new()).expect("acyclic")
+    run_with(graph, &Forced::new())
 }
 
 fn shape(partition: &Partition) -> Vec<(String, usize)> {
@@ -103,8 +113,7 @@ fn forced_nodes_go_to_the_host_with_their_reason() {
     let (graph, ids) = graph(&[("A", &[]), ("B", &[0])]);
     let reason = Refusal::new(Code::BUILD_REFUSED, "the builder said no");
     let forced = Forced::from([(ids[1], reason.clone())]);
-    let partition =
-        partition(&graph, &Symbols::default(), &Target::default_target(), &Names, &forced).expect("acyclic");
+    let partition = run_with(&graph, &forced);
     assert_eq!(partition.placement[&ids[1]], Placement::Host(1, reason));
 }
 
