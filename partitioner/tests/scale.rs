@@ -5,6 +5,9 @@ use trtc_bundle::{DType, Target};
 use trtc_ir::{Attrs, Code, Dim, Graph, Node, NodeView, OpKey, Oracle, Refusal, Symbols, Type};
 use trtc_partitioner::{Forced, Partition, partition};
 
+/// Unoptimised code is given a smaller graph, not more time.
+const NODES: usize = if cfg!(debug_assertions) { 10_000 } else { 80_000 };
+
 struct Names;
 
 impl Oracle for Names {
@@ -42,7 +45,14 @@ fn graph(count: usize, reach: u64, host: u64) -> Graph {
         let inputs: Vec<_> = (0..=numbers.below(2).min(reach - 1))
             .map(|_| Some(values[values.len() - 1 - numbers.below(reach.min(values.len() as u64)) as usize]))
             .collect();
-        graph.add_node(Node::new(&format!("n{k}"), OpKey::new("", op), 1, Attrs::new(), inputs, [Some(output)]));
+        graph.add_node(Node::new(
+            &format!("n{k}"),
+            OpKey::new("", op),
+            1,
+            Attrs::new(),
+            inputs,
+            [Some(output)],
+        ));
         values.push(output);
     }
     let unused: Vec<_> = values.into_iter().filter(|&v| graph[v].users().is_empty()).collect();
@@ -58,9 +68,9 @@ fn timed(graph: &Graph) -> (Partition, Duration) {
 }
 
 #[test]
-fn eighty_thousand_nodes_with_a_tenth_unsupported() {
-    for reach in [4, 50, 5000, 80_000] {
-        let (partition, took) = timed(&graph(80_000, reach, 10));
+fn a_large_graph_with_a_tenth_unsupported() {
+    for reach in [4, 50, 5000, NODES as u64] {
+        let (partition, took) = timed(&graph(NODES, reach, 10));
         let estimate = partition.estimate;
         println!("reach {reach}: {} segments, {took:?}, {estimate:?}", partition.segments.len());
         assert!(took < Duration::from_secs(5), "{took:?}");
@@ -70,18 +80,18 @@ fn eighty_thousand_nodes_with_a_tenth_unsupported() {
 
 #[test]
 fn a_chain_is_one_engine_in_linear_time() {
-    let times = [5_000, 20_000, 80_000].map(|count| {
+    let times = [NODES / 16, NODES / 4, NODES].map(|count| {
         let (partition, took) = timed(&graph(count, 1, 0));
         assert_eq!(partition.segments.len(), 1);
         took
     });
     println!("{times:?}");
-    assert!(times[2] < Duration::from_secs(2), "{times:?}");
+    assert!(times[2] < Duration::from_secs(1), "{times:?}");
 }
 
 #[test]
 fn a_chain_with_a_tenth_unsupported() {
-    let (partition, took) = timed(&graph(80_000, 1, 10));
+    let (partition, took) = timed(&graph(NODES, 1, 10));
     println!("{} segments, {took:?}", partition.segments.len());
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
