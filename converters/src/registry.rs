@@ -51,7 +51,7 @@ impl Registry {
         let entry = self.entry(node.domain(), node.op()).ok_or_else(|| {
             Refusal::new(Code::NO_CONVERTER, format!("no converter for {}", node.node().op))
         })?;
-        if entry.since != node.node().since_version {
+        if !entry.serves(node) {
             return Err(Refusal::new(
                 Code::VERSION,
                 format!(
@@ -66,9 +66,18 @@ impl Registry {
     }
 }
 
+impl Entry {
+    /// Whether the node is of the converter's version. Newer versions of ai.onnx.ml's operators only add attributes, and
+    /// the front end leaves those nodes as they are.
+    fn serves(&self, node: NodeView<'_>) -> bool {
+        let version = node.node().since_version;
+        version == self.since || (node.domain() == "ai.onnx.ml" && version < self.since)
+    }
+}
+
 impl Infer for Entry {
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        if node.node().since_version != self.since {
+        if !self.serves(node) {
             return Ok(Vec::new());
         }
         self.converter.infer(node, cx)

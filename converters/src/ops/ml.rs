@@ -1,9 +1,7 @@
-//! Classical machine learning (ai.onnx.ml): trees, linear and support-vector models, feature preparation. Only shape rules.
+//! Classical machine learning (ai.onnx.ml): trees, classifiers, support-vector models, categories. Only shape rules.
 //!
-//! Scaler, Normalizer: x [n, f] -> y [n, f] f32            Imputer, Binarizer: x [..] T -> y [..] T
 //! LabelEncoder, CategoryMapper: x [..] -> y [..]          OneHotEncoder: x [..] -> y [.., categories] f32
 //! classifiers: x [n, f] | [f] -> label [n], scores [n, classes] f32       regressors: x -> y [n, targets]
-//! ArrayFeatureExtractor: x [.., f] T, y [k] i64 -> z [.., k] T            FeatureVectorizer: x.. [n, fi] -> y [n, Σ fi] f32
 //! ZipMap: x [n, classes] f32 -> sequence of maps          CastMap, DictVectorizer: a map -> y [1, n]
 //! Opsets: as listed.     TensorRT: none.     Limits: host only.
 
@@ -21,21 +19,14 @@ impl Converter for Ml {
 
     const DEF: Def = Def {
         keys: &[
-            ml("ArrayFeatureExtractor", 1),
-            ml("Binarizer", 1),
             ml("CastMap", 1),
             ml("CategoryMapper", 1),
             ml("DictVectorizer", 1),
-            ml("FeatureVectorizer", 1),
-            ml("Imputer", 1),
             ml("LabelEncoder", 4),
             ml("LinearClassifier", 1),
-            ml("LinearRegressor", 1),
-            ml("Normalizer", 1),
             ml("OneHotEncoder", 1),
             ml("SVMClassifier", 1),
             ml("SVMRegressor", 1),
-            ml("Scaler", 1),
             ml("TreeEnsemble", 5),
             ml("TreeEnsembleClassifier", 3),
             ml("TreeEnsembleRegressor", 3),
@@ -52,8 +43,6 @@ impl Converter for Ml {
         let own = shape::dtype_of(node, 0);
         let f32s = |dims| shape::typed(Some(DType::F32), dims);
         Ok(shape::types(match node.op() {
-            "Scaler" | "Normalizer" => vec![f32s(dims)],
-            "Imputer" | "Binarizer" => vec![shape::typed(own, dims)],
             "LabelEncoder" => vec![shape::typed(label_dtype(node), dims)],
             "CategoryMapper" => {
                 let other = own.map(|dtype| if dtype == DType::Str { DType::I64 } else { DType::Str });
@@ -69,10 +58,6 @@ impl Converter for Ml {
             }
             "LinearClassifier" | "SVMClassifier" => classifier(node, "classlabels_ints", dims),
             "TreeEnsembleClassifier" => classifier(node, "classlabels_int64s", dims),
-            "LinearRegressor" => {
-                let targets = Dim::Known(node.int("targets", 1));
-                vec![f32s(Some(vec![rows(dims.as_deref()), targets]))]
-            }
             "SVMRegressor" => vec![f32s(Some(vec![rows(dims.as_deref()), Dim::Known(1)]))],
             "TreeEnsembleRegressor" => {
                 let targets = node.attrs().int("n_targets").map_or(Dim::Unknown, Dim::Known);
@@ -82,8 +67,6 @@ impl Converter for Ml {
                 let targets = node.attrs().int("n_targets").map_or(Dim::Unknown, Dim::Known);
                 vec![shape::typed(own, Some(vec![rows(dims.as_deref()), targets]))]
             }
-            "ArrayFeatureExtractor" => vec![shape::typed(own, extracted(node, dims))],
-            "FeatureVectorizer" => vec![f32s(Some(vec![rows(dims.as_deref()), width(node)]))],
             "ZipMap" => {
                 let key = if has(node, "classlabels_strings") { DType::Str } else { DType::I64 };
                 let score = Type::tensor(DType::F32, Vec::new());
@@ -169,28 +152,6 @@ fn label_dtype(node: NodeView<'_>) -> Option<DType> {
     lists.into_iter().find(|(name, _)| has(node, name)).map(|(_, dtype)| dtype)
 }
 
-/// The last dim becomes the number of indices; a single row stays a row.
-fn extracted(node: NodeView<'_>, dims: Option<Vec<Dim>>) -> Option<Vec<Dim>> {
-    let mut dims = dims?;
-    let count = node.input(1)?.shape()?.iter().fold(Dim::Known(1), |n, dim| n.mul(dim));
-    match dims.len() {
-        0 => None,
-        1 => Some(vec![Dim::Known(1), count]),
-        rank => {
-            dims[rank - 1] = count;
-            Some(dims)
-        }
-    }
-}
-
-/// Columns of all inputs together.
-fn width(node: NodeView<'_>) -> Dim {
-    match node.attrs().ints("inputdimensions") {
-        Some(list) => list.iter().fold(Dim::Known(0), |sum, &d| sum.add(&Dim::Known(d))),
-        None => Dim::Unknown,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::Ml;
@@ -208,17 +169,14 @@ mod tests {
 
     #[test]
     fn types() {
-        assert_eq!(case("Scaler", 1).types(), ["f32[N x 3]"]);
-        let trees = case("TreeEnsembleClassifier", 3).ints("classlabels_int64s", &[0, 1, 2]).outputs(2);
+        // An old version of the operator has the same results.
+        let trees = case("TreeEnsembleClassifier", 1).ints("classlabels_int64s", &[0, 1, 2]).outputs(2);
         assert_eq!(trees.types(), ["i64[N]", "f32[N x 3]"]);
         let linear = case("LinearClassifier", 1).attr("classlabels_strings", strings(&["a", "b"])).outputs(2);
         assert_eq!(linear.types(), ["str[N]", "f32[N x 2]"]);
         assert_eq!(case("TreeEnsembleRegressor", 3).int("n_targets", 4).types(), ["f32[N x 4]"]);
         assert_eq!(case("TreeEnsemble", 5).types(), ["f32[N x ?]"]);
         assert_eq!(case("SVMRegressor", 1).types(), ["f32[N x 1]"]);
-        assert_eq!(case("LinearRegressor", 1).types(), ["f32[N x 1]"]);
-        assert_eq!(case("ArrayFeatureExtractor", 1).input(i64s([2], &[0, 1])).types(), ["f32[N x 2]"]);
-        assert_eq!(case("FeatureVectorizer", 1).ints("inputdimensions", &[3, 2]).types(), ["f32[N x 5]"]);
         assert_eq!(case("OneHotEncoder", 1).ints("cats_int64s", &[7, 8]).types(), ["f32[N x 3 x 2]"]);
         assert_eq!(case("LabelEncoder", 4).ints("values_int64s", &[7, 8]).types(), ["i64[N x 3]"]);
         let zip = case("ZipMap", 1).ints("classlabels_int64s", &[0, 1, 2]);

@@ -32,6 +32,9 @@ mod logic;
 mod matmul;
 mod matmul_integer;
 mod ml;
+mod ml_elementwise;
+mod ml_features;
+mod ml_linear_regressor;
 mod modulo;
 mod pad;
 mod pool;
@@ -96,6 +99,9 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &matmul::MatMul,
     &matmul_integer::MatMulInteger,
     &ml::Ml,
+    &ml_elementwise::MlElementwise,
+    &ml_features::MlFeatures,
+    &ml_linear_regressor::LinearRegressor,
     &modulo::Modulo,
     &pad::Pad,
     &pool::Pool,
