@@ -1,6 +1,6 @@
 //! Tensors for tests: values without pattern, the same on every run.
 
-use crate::testing::{Case, f16s, f32s, i64s};
+use crate::testing::{Case, bf16s, f16s, f32s, i64s};
 use trtc_bundle::DType;
 use trtc_ir::{Code, Tensor};
 
@@ -26,6 +26,11 @@ pub fn noise<const R: usize>(dims: [i64; R]) -> Tensor {
 /// A f16 tensor of such values.
 pub fn noise16<const R: usize>(dims: [i64; R]) -> Tensor {
     f16s(dims, &values(count(&dims)))
+}
+
+/// A bf16 tensor of such values.
+pub fn noise_bf16<const R: usize>(dims: [i64; R]) -> Tensor {
+    bf16s(dims, &values(count(&dims)))
 }
 
 /// An i64 tensor that counts from 0.

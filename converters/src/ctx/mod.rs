@@ -9,6 +9,7 @@ pub mod first;
 pub mod floats;
 pub mod indices;
 pub mod integers;
+pub mod iota;
 pub mod matrix;
 pub mod quantize;
 pub mod reshape;

@@ -15,6 +15,7 @@ mod conv;
 mod conv_integer;
 mod conv_transpose;
 mod cumulative;
+mod depth_space;
 mod dequantize_linear;
 mod dynamic_quantize_linear;
 mod dynamic_quantize_lstm;
@@ -26,9 +27,13 @@ mod gather_elements;
 mod gather_nd;
 mod gemm;
 mod global_pool;
+mod grid_sample;
 mod identity;
+mod instance_normalization;
 mod layer_normalization;
 mod logic;
+mod lp_pool;
+mod lrn;
 mod matmul;
 mod matmul_integer;
 mod ml;
@@ -36,6 +41,9 @@ mod ml_elementwise;
 mod ml_features;
 mod ml_linear_regressor;
 mod modulo;
+mod nms;
+mod nonzero;
+mod one_hot;
 mod pad;
 mod pool;
 mod pow;
@@ -46,6 +54,8 @@ mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod reverse_sequence;
+mod rms_normalization;
 mod scatter_elements;
 mod scatter_nd;
 mod shape;
@@ -57,7 +67,9 @@ mod squeeze;
 mod tile;
 mod topk;
 mod transpose;
+mod trilu;
 mod unary;
+mod unique;
 mod unsqueeze;
 mod variadic;
 mod where_select;
@@ -82,6 +94,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &conv_integer::ConvInteger,
     &conv_transpose::ConvTranspose,
     &cumulative::Cumulative,
+    &depth_space::DepthSpace,
     &dequantize_linear::DequantizeLinear,
     &dynamic_quantize_linear::DynamicQuantizeLinear,
     &dynamic_quantize_lstm::DynamicQuantizeLstm,
@@ -93,9 +106,13 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &gather_nd::GatherNd,
     &gemm::Gemm,
     &global_pool::GlobalPool,
+    &grid_sample::GridSample,
     &identity::Identity,
+    &instance_normalization::InstanceNormalization,
     &layer_normalization::LayerNormalization,
     &logic::Logic,
+    &lp_pool::LpPool,
+    &lrn::Lrn,
     &matmul::MatMul,
     &matmul_integer::MatMulInteger,
     &ml::Ml,
@@ -103,6 +120,9 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &ml_features::MlFeatures,
     &ml_linear_regressor::LinearRegressor,
     &modulo::Modulo,
+    &nms::NonMaxSuppression,
+    &nonzero::NonZero,
+    &one_hot::OneHot,
     &pad::Pad,
     &pool::Pool,
     &pow::Pow,
@@ -113,6 +133,8 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &reduce::Reduce,
     &reshape::Reshape,
     &resize::Resize,
+    &reverse_sequence::ReverseSequence,
+    &rms_normalization::RmsNormalization,
     &scatter_elements::ScatterElements,
     &scatter_nd::ScatterNd,
     &shape::Shape,
@@ -124,7 +146,10 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &tile::Tile,
     &topk::TopK,
     &transpose::Transpose,
+    &trilu::Trilu,
+    &trilu::EyeLike,
     &unary::Unary,
+    &unique::Unique,
     &unsqueeze::Unsqueeze,
     &variadic::Variadic,
     &where_select::Where,
