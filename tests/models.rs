@@ -1,0 +1,174 @@
+//! Every real model of `models/manifest.tsv`: partitioned, compiled with the real builder, and compared with ONNX Runtime, as
+//! host graphs segment by segment and as TensorRT layers raised to ONNX.
+//!
+//! Models that are not in `.sdk/models` are skipped with a line; with `TRTC_ALL_MODELS=1` they must be there.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
+use serde_json::Value;
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+/// One compute capability: several make the same layers and take as many times as long.
+const TARGET: &str = "rtx-1.7:sm89";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Name and file of each model of the manifest.
+fn manifest() -> Vec<(String, PathBuf)> {
+    let text = std::fs::read_to_string(root().join("models/manifest.tsv")).unwrap();
+    let mut lines = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let column = |name: &str| head.iter().position(|column| *column == name).unwrap();
+    let (name, file) = (column("name"), column("file"));
+    lines.map(|row| (row[name].to_owned(), root().join(".sdk/models").join(row[file]))).collect()
+}
+
+/// Exit code, stdout and stderr of a command.
+fn trtc(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trtc"));
+    let output = command.args(arguments).stdin(Stdio::null()).env_remove("TRTC_LOG").output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().expect("ended by a signal"), text(output.stdout), text(output.stderr))
+}
+
+#[track_caller]
+fn done(arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = trtc(arguments);
+    assert_eq!(code, 0, "{arguments:?}\n{stdout}\n{stderr}");
+    stdout
+}
+
+/// What `trtc doctor` finds here.
+fn found(what: &str) -> bool {
+    static FINDINGS: OnceLock<Value> = OnceLock::new();
+    let findings =
+        FINDINGS.get_or_init(|| serde_json::from_str(&trtc(&["doctor", "--format", "json"]).1).unwrap());
+    findings[what].as_bool().unwrap()
+}
+
+/// Each source node stands once, and the sums are right.
+fn check_report(report: &Value) {
+    let target = &report["targets"][0];
+    let totals = |key: &str| target["totals"][key].as_u64().unwrap();
+    let nodes = target["nodes"].as_array().unwrap();
+    let names: HashSet<&str> = nodes.iter().map(|node| node["name"].as_str().unwrap()).collect();
+    assert_eq!((nodes.len(), nodes.len() as u64), (names.len(), totals("nodes")));
+    for (key, placement) in [
+        ("engine_nodes", "engine"),
+        ("host_nodes", "host"),
+        ("schedule_nodes", "schedule"),
+        ("folded", "folded"),
+        ("removed", "removed"),
+    ] {
+        let count = nodes.iter().filter(|node| node["placement"] == placement).count();
+        assert_eq!(count as u64, totals(key), "{key}");
+    }
+    for node in nodes.iter().filter(|node| node["placement"] == "host") {
+        assert!(node["code"].is_string() && node["reason"].is_string(), "no reason: {node}");
+        // Admitted, but refused by the builder or by our own lowering: a broken promise.
+        assert!(!node["code"].as_str().unwrap().starts_with("E9"), "{node}");
+    }
+}
+
+fn check(name: &str) {
+    let (_, file) = manifest().into_iter().find(|(known, _)| known == name).expect("in the manifest");
+    if !file.is_file() {
+        let wanted = std::env::var_os("TRTC_ALL_MODELS").is_some();
+        assert!(!wanted, "{} is missing: run `make models`", file.display());
+        return println!("skipped: {} is missing (run `make models`)", file.display());
+    }
+    let model = file.to_str().unwrap();
+    let partition = done(&["partition", model, "--target", TARGET, "--format", "json"]);
+    check_report(&serde_json::from_str(&partition).unwrap());
+    assert_eq!(partition, done(&["partition", model, "--target", TARGET, "--format", "json"]));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (bundle, report) = (path("model.trtc"), path("report.json"));
+    if !found("can_compile") {
+        return println!("skipped: no engines without the TensorRT-RTX library (run `make sdk`)");
+    }
+    done(&["compile", model, "-o", &bundle, "--target", TARGET, "--report", &report]);
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    check_report(&report);
+    let segments = report["targets"][0]["segments"].as_array().unwrap();
+    for segment in segments.iter().filter(|segment| segment["kind"] == "engine") {
+        assert_eq!(segment["status"], "built", "{}", segment["id"]);
+    }
+
+    if !found("can_run_on_cpu") {
+        return println!("skipped: no comparison without ONNX Runtime (run `make sdk`)");
+    }
+    let mut verify = vec!["verify", &bundle, "--model", model, "--segments", "--networks"];
+    println!("{}", done(&verify));
+    if name == "rapidocr-rec" {
+        let inputs = root().join("models/text_line.npz");
+        verify.extend(["--inputs", inputs.to_str().unwrap()]);
+        println!("{}", done(&verify));
+    }
+}
+
+macro_rules! models {
+    ($($test:ident = $name:literal;)*) => {
+        const TESTED: &[&str] = &[$($name),*];
+
+        $(#[test]
+        fn $test() {
+            check($name);
+        })*
+    };
+}
+
+models! {
+    rapidocr_cls = "rapidocr-cls";
+    rapidocr_det = "rapidocr-det";
+    rapidocr_rec = "rapidocr-rec";
+    silero_vad = "silero-vad";
+    silero_vad_16k_op15 = "silero-vad-16k-op15";
+    silero_vad_16k_sequence = "silero-vad-16k-sequence";
+    silero_vad_half = "silero-vad-half";
+    silero_vad_op18_ifless = "silero-vad-op18-ifless";
+    silero_vad_openvino_16k = "silero-vad-openvino-16k";
+    magika = "magika";
+    ddddocr_common = "ddddocr-common";
+    ddddocr_common_det = "ddddocr-common-det";
+    ddddocr_common_old = "ddddocr-common-old";
+    minilm_int8 = "minilm-int8";
+    tashkeel_bilstm_int8 = "tashkeel-bilstm-int8";
+    tashkeel_rawi_int8 = "tashkeel-rawi-int8";
+    tashkeel_rawi_ensemble_int8 = "tashkeel-rawi-ensemble-int8";
+    tashkeel_rawi_v2_int8 = "tashkeel-rawi-v2-int8";
+    tashkeel_rawi_v3_int8 = "tashkeel-rawi-v3-int8";
+    open_nsfw = "open-nsfw";
+    surfaces_gradient_boosting_regressor = "surfaces-gradient-boosting-regressor";
+    surfaces_k_neighbors_classifier = "surfaces-k-neighbors-classifier";
+    surfaces_k_neighbors_classifier_validity = "surfaces-k-neighbors-classifier-validity";
+    surfaces_k_neighbors_regressor = "surfaces-k-neighbors-regressor";
+    minimol = "minimol";
+    gutenye_det = "gutenye-det";
+    gutenye_rec = "gutenye-rec";
+    gutenye_cls = "gutenye-cls";
+    wakeword_alexa = "wakeword-alexa";
+    wakeword_embedding_model = "wakeword-embedding-model";
+    wakeword_hey_jarvis = "wakeword-hey-jarvis";
+    wakeword_hey_mycroft = "wakeword-hey-mycroft";
+    wakeword_hey_rhasspy = "wakeword-hey-rhasspy";
+    wakeword_melspectrogram = "wakeword-melspectrogram";
+    wakeword_timer = "wakeword-timer";
+    wakeword_weather = "wakeword-weather";
+}
+
+#[test]
+fn every_model_of_the_manifest_is_tested() {
+    let mut listed: Vec<String> = manifest().into_iter().map(|(name, _)| name).collect();
+    let mut tested = TESTED.to_vec();
+    listed.sort();
+    tested.sort_unstable();
+    assert_eq!(tested, listed);
+}
