@@ -36,7 +36,8 @@ pub(crate) fn slice_range(size: i64, start: i64, end: i64, step: i64) -> (i64, i
         let (start, end) = (wrap(start).clamp(0, size), wrap(end).clamp(0, size));
         (start, (end - start).max(0).div_ceil_by(step))
     } else {
-        let (start, end) = (wrap(start).clamp(-1, size - 1), wrap(end).clamp(-1, size - 1));
+        let last = size - 1;
+        let (start, end) = (wrap(start).clamp(0.min(last), last), wrap(end).clamp(-1, last));
         (start, (start - end).max(0).div_ceil_by(step.saturating_neg()))
     }
 }
@@ -69,6 +70,10 @@ pub(super) fn slice(args: &Args<'_>) -> Out<Tensor> {
         let Some(&size) = from.get(at) else { return invalid("more starts than axes") };
         if steps[k] == 0 {
             return invalid("a step is 0");
+        }
+        // ONNX Runtime takes this for "to the start", the specification for an empty slice.
+        if steps[k] < 0 && ends[k] >= i64::from(i32::MAX) {
+            return Err(Stop::Skip);
         }
         let (start, count) = slice_range(size as i64, starts[k], ends[k], steps[k]);
         base += start as isize * own[at];

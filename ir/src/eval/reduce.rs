@@ -47,15 +47,16 @@ pub(super) fn reduce(args: &Args<'_>) -> Out<Tensor> {
             *slot = Some(match (*slot, op) {
                 (None, _) => value,
                 (Some(sum), "ReduceSum") => sum + value,
-                // Wrapping early is wrapping late, and keeps the product inside i128.
-                (Some(sum), "ReduceProd") => i128::from((sum as i64).wrapping_mul(value as i64)),
+                (Some(sum), "ReduceProd") => sum.checked_mul(value).or_skip()?,
                 (Some(sum), "ReduceMin") => sum.min(value),
                 (Some(sum), _) => sum.max(value),
             });
         }
         let neutral = i128::from(op == "ReduceProd");
         let values: Vec<i128> = sums.into_iter().map(|sum| sum.unwrap_or(neutral)).collect();
-        return from_ints(dtype, &to, &values);
+        let result = from_ints(dtype, &to, &values)?;
+        // What overflows is not the same everywhere.
+        return if ints(&result)? == values { Ok(result) } else { Err(Stop::Skip) };
     }
     if !is_real(dtype) || (each > 1 && !extreme) {
         return Err(Stop::Skip);

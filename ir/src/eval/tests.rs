@@ -136,6 +136,11 @@ fn slices_clamp_as_the_specification_says() {
     assert_eq!(plain().one("Slice", &reversed), i64s(&[2, 4], &[4, 3, 2, 1, 8, 7, 6, 5]));
     let nothing = [x.clone(), list(&[3]), list(&[1]), list(&[1])];
     assert_eq!(plain().one("Slice", &nothing).dims(), [2, 0]);
+    // Going backwards, a start before the first element is the first element.
+    let early = [x.clone(), list(&[-9]), list(&[i64::MIN]), list(&[1]), list(&[-1])];
+    assert_eq!(plain().one("Slice", &early), i64s(&[2, 1], &[1, 5]));
+    let unclear = [x.clone(), list(&[2]), list(&[i64::MAX]), list(&[1]), list(&[-1])];
+    assert!(plain().skipped("Slice", &unclear));
     let far = [x.clone(), list(&[0]), list(&[i64::MAX]), list(&[1]), list(&[i64::MAX])];
     assert_eq!(plain().one("Slice", &far), i64s(&[2, 1], &[1, 5]));
     assert!(plain().wrong("Slice", &[x, list(&[0]), list(&[1]), list(&[7])]).contains("axis 7"));

@@ -54,6 +54,9 @@ enum Becomes {
     Copy(ValueId),
 }
 
+/// The newest version of Identity's schema.
+const IDENTITY_VERSION: u32 = 25;
+
 fn inline(graph: &mut Graph, id: NodeId, path: &str, names: &mut Names, ledger: &mut Ledger) -> bool {
     let Some(branch) = taken_branch(graph, id) else { return false };
     let Some(body) = graph[id].attrs.graph(branch) else { return false };
@@ -101,7 +104,14 @@ fn inline(graph: &mut Graph, id: NodeId, path: &str, names: &mut Names, ledger: 
             let name = graph[id].name.clone();
             graph.remove_node(id);
             let op = OpKey::new("", "Identity");
-            graph.add_node(Node::new(&name, op, 1, crate::Attrs::new(), [Some(value)], [Some(output)]));
+            graph.add_node(Node::new(
+                &name,
+                op,
+                IDENTITY_VERSION,
+                crate::Attrs::new(),
+                [Some(value)],
+                [Some(output)],
+            ));
         }
     }
     true

@@ -3,7 +3,7 @@
 //! Only exact no-ops count: the same elements, dtype and dims on every input that the types allow. A graph output keeps
 //! its name, so the node stays where input and output both have a name that is seen outside.
 
-use super::{Ledger, each_graph, output_flags};
+use super::{Ledger, Outside, each_graph};
 use crate::{
     dim::Dim,
     graph::{Graph, Module, NodeId, ValueId},
@@ -15,36 +15,17 @@ use trtc_bundle::DType;
 pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
     each_graph(module, &mut |graph, _, path| {
         let Ok(order) = graph.topo_order() else { return false };
-        let mut is_output = output_flags(graph);
-        let mut is_fixed = is_output.clone();
-        for &input in graph.inputs() {
-            is_fixed[input.index()] = true;
-        }
+        let mut outside = Outside::of(graph);
         let (mut changed, mut gone) = (false, Vec::new());
         for id in order {
             changed |= drop_empty_parts(graph, id);
-            let Some((slot, why)) = no_op(graph, id) else { continue };
-            let (Some(x), Some(y)) = (graph[id].input(slot), graph[id].output(0)) else { continue };
-            if is_output[y.index()] {
-                // The producer takes over the name that is seen outside.
-                if is_fixed[x.index()] || graph[x].producer().is_none() {
-                    continue;
-                }
-                let name = graph[y].name.clone();
-                graph[y].name = std::mem::replace(&mut graph[x].name, name);
-                is_output.swap(x.index(), y.index());
-                is_fixed.swap(x.index(), y.index());
+            if let Some((slot, why)) = no_op(graph, id)
+                && let (Some(x), Some(y)) = (graph[id].input(slot), graph[id].output(0))
+                && outside.replace(graph, y, x)
+            {
+                ledger.remove(graph, id, path, why);
+                gone.push(id);
             }
-            let ty = graph[y].ty.clone();
-            if graph[x].constant.is_none() {
-                graph[x].ty.refine(&ty);
-            }
-            if graph[x].elements.is_none() {
-                graph[x].elements = graph[y].elements.clone();
-            }
-            graph.replace_uses(y, x);
-            ledger.remove(graph, id, path, why);
-            gone.push(id);
         }
         graph.remove_nodes(&gone);
         changed || !gone.is_empty()

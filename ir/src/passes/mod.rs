@@ -6,6 +6,7 @@
 //! | [`shapes`] | values whose elements or shapes are known become constants |
 //! | [`branches`] | an If with a constant condition becomes the branch that is taken |
 //! | [`identity`] | nodes that change nothing go |
+//! | [`sequences`] | sequences and optionals of static structure become their elements |
 //! | [`empties`] | statically empty values become empty constants |
 //! | [`dce`] | nodes that nobody needs go |
 //!
@@ -17,11 +18,12 @@ pub mod empties;
 pub mod fold;
 pub mod identity;
 pub mod narrow;
+pub mod sequences;
 pub mod shapes;
 
 use crate::{
     diag::Diag,
-    graph::{Graph, Module, NodeId},
+    graph::{Graph, Module, NodeId, ValueId},
     infer::{Constraint, Rules, Visitor, infer_with, node_path, put_attrs, take_attrs},
     ranges::{self, RangeReport, ShapeSpec},
     symbols::Symbols,
@@ -154,8 +156,13 @@ pub fn run_all(module: &mut Module, rules: &dyn Rules) -> Result<Report, Vec<Dia
 
 type Pass = fn(&mut Module, &mut Ledger) -> bool;
 
-const PASSES: [(&str, Pass); 4] =
-    [("branches", branches::run), ("identity", identity::run), ("empties", empties::run), ("dce", dce::run)];
+const PASSES: [(&str, Pass); 5] = [
+    ("branches", branches::run),
+    ("sequences", sequences::run),
+    ("identity", identity::run),
+    ("empties", empties::run),
+    ("dce", dce::run),
+];
 
 /// Folds during inference, so that what is folded is known to the nodes that come after.
 struct Folding<'a> {
@@ -239,6 +246,46 @@ pub(crate) fn is_dead(graph: &Graph, id: NodeId, is_output: &[bool]) -> bool {
         .iter()
         .flatten()
         .all(|&value| graph[value].users().is_empty() && !is_output[value.index()])
+}
+
+/// Which values have names that are seen outside of their graph.
+pub(crate) struct Outside {
+    is_output: Vec<bool>,
+    is_fixed: Vec<bool>,
+}
+
+impl Outside {
+    pub(crate) fn of(graph: &Graph) -> Outside {
+        let is_output = output_flags(graph);
+        let mut is_fixed = is_output.clone();
+        for &input in graph.inputs() {
+            is_fixed[input.index()] = true;
+        }
+        Outside { is_output, is_fixed }
+    }
+
+    /// Makes every use of `y` one of `x`, which has the same value. An output keeps its name: the producer of `x` takes
+    /// it over. `false`, and nothing is done, where both names are seen outside.
+    pub(crate) fn replace(&mut self, graph: &mut Graph, y: ValueId, x: ValueId) -> bool {
+        if self.is_output[y.index()] {
+            if self.is_fixed[x.index()] || graph[x].producer().is_none() {
+                return false;
+            }
+            let name = graph[y].name.clone();
+            graph[y].name = std::mem::replace(&mut graph[x].name, name);
+            self.is_output.swap(x.index(), y.index());
+            self.is_fixed.swap(x.index(), y.index());
+        }
+        let ty = graph[y].ty.clone();
+        if graph[x].constant.is_none() {
+            graph[x].ty.refine(&ty);
+            if graph[x].elements.is_none() {
+                graph[x].elements = graph[y].elements.clone();
+            }
+        }
+        graph.replace_uses(y, x);
+        true
+    }
 }
 
 /// For each value whether it is an output of the graph.

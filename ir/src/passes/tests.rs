@@ -409,3 +409,98 @@ fn long_chains_take_one_walk() {
     assert_eq!(ledger.removed.len(), 2_500);
     assert_eq!(module.graph[n].constant, Some(Tensor::scalar_i64(5_000)));
 }
+
+/// Runs the passes on a text; what is left, without types.
+fn simplified(text: &str) -> (String, Ledger) {
+    let mut module = crate::text::parse(text).unwrap();
+    let ledger = run(&mut module);
+    let style = crate::text::Style::default().without_types();
+    let text = crate::text::print_as(&module, &style);
+    let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("graph")).skip(1).collect();
+    (lines.join("\n"), ledger)
+}
+
+#[test]
+fn static_sequences_become_their_elements() {
+    let (left, ledger) = simplified(
+        "graph g(%a: f32[2], %b: f32[2]) {
+           const %zero: i64[] = [0]
+           const %last: i64[] = [-1]
+           %s = SequenceConstruct-11(%a, %b)
+           %c = Relu-14(%a)
+           %t = SequenceInsert-11(%s, %c, %zero)
+           %u = SequenceErase-11(%t, %last)
+           %n = SequenceLength-11(%u)
+           %first = SequenceAt-11(%u, %zero)
+           %y = Relu-14(%first)
+           %z = ConcatFromSequence-11(%t) {axis=0}
+           return %y, %z, %n
+         }",
+    );
+    let wanted = "  const %n: i64[] = [2]
+  %c = Relu-14(%a)
+  %y = Relu-14(%c)
+  %z = Concat-13(%c, %a, %b) {axis=0}
+  return %y, %z, %n
+}";
+    assert_eq!(left, wanted);
+    assert_eq!(names(&ledger.folded), ["n"]);
+}
+
+#[test]
+fn parts_of_a_split_are_taken_from_the_whole() {
+    let (left, _) = simplified(
+        "graph g(%x: f32[7 x 3]) {
+           const %one: i64[] = [1]
+           const %last: i64[] = [-1]
+           const %two: i64[] = [2]
+           const %sizes: i64[2] = [3, 4]
+           %s = SplitToSequence-11(%x) {axis=1, keepdims=0}
+           %t = SplitToSequence-11(%x, %two)
+           %u = SplitToSequence-11(%x, %sizes)
+           %a = SequenceAt-11(%s, %last)
+           %b = SequenceAt-11(%t, %last)
+           %c = SequenceAt-11(%u, %one)
+           %n = SequenceLength-11(%t)
+           return %a, %b, %c, %n
+         }",
+    );
+    let wanted = "  const %n: i64[] = [4]
+  const %a/index: i64[] = [-1]
+  const %b/starts: i64[1] = [6]
+  const %b/ends: i64[1] = [8]
+  const %b/axes: i64[1] = [0]
+  const %c/starts: i64[1] = [3]
+  const %c/ends: i64[1] = [7]
+  const %c/axes: i64[1] = [0]
+  %a = Gather-13(%x, %a/index) {axis=1}
+  %b = Slice-13(%x, %b/starts, %b/ends, %b/axes)
+  %c = Slice-13(%x, %c/starts, %c/ends, %c/axes)
+  return %a, %b, %c, %n
+}";
+    assert_eq!(left, wanted);
+}
+
+#[test]
+fn optionals_of_known_content_are_resolved() {
+    let (left, ledger) = simplified(
+        "graph g(%x: f32[2], %o: opt(f32[2])) {
+           %some = Optional-15(%x)
+           %none = Optional-15() {type=type(f32[2])}
+           %has = OptionalHasElement-18(%some)
+           %hasnt = OptionalHasElement-18(%none)
+           %open = OptionalHasElement-18(%o)
+           %got = OptionalGetElement-18(%some)
+           %y = Relu-14(%got)
+           return %y, %has, %hasnt, %open
+         }",
+    );
+    let wanted = "  const %has: bool[] = [true]
+  const %hasnt: bool[] = [false]
+  %open = OptionalHasElement-18(%o)
+  %y = Relu-14(%x)
+  return %y, %has, %hasnt, %open
+}";
+    assert_eq!(left, wanted);
+    assert_eq!(names(&ledger.removed), ["got", "none", "some"]);
+}
