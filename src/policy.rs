@@ -102,6 +102,8 @@ mod tests {
             segment: None,
             code: Some(code.into()),
             reason: None,
+            help: None,
+            host_ns: None,
         }
     }
 

@@ -35,13 +35,14 @@ pub(crate) struct Choice {
 /// Most rounds of shrinking and clustering anew.
 const ROUNDS: usize = 4;
 
-/// The cheapest layout that is found; without an estimator, maximal clusters. Never dearer than maximal clusters, nor,
+/// The cheapest layout that is found; without an estimator, or where cost does not place nodes, maximal clusters. Never dearer than maximal clusters, nor,
 /// where any node must be on the host, than everything there. O(nodes + edges), but for a sort.
 pub(crate) fn choose(
     graph: &Graph,
     symbols: &Symbols,
     order: &[NodeId],
     estimator: Option<&Estimator>,
+    places: bool,
     admitted: &dyn Fn(NodeId) -> bool,
 ) -> Choice {
     let bytes = |value: ValueId| value_bytes(graph, symbols, value).unwrap_or(u64::from(u32::MAX));
@@ -70,7 +71,7 @@ pub(crate) fn choose(
         estimate: Estimate { total_ns: maximal_ns, maximal_ns, maximal_engines: engines.len(), host_ns },
         moved: HashMap::new(),
     };
-    if !order.iter().any(|&id| !admitted(id)) {
+    if !places || order.iter().all(|&id| admitted(id)) {
         return best;
     }
     for _ in 0..ROUNDS {

@@ -19,7 +19,7 @@ pub use choose::Estimate;
 pub use cost::{CostModel, CostModelError};
 pub use partition::{Forced, Partition, Placement, Segment, SegmentKind, partition, partition_with};
 pub use report::{
-    ModelInfo, NodeRow, PlacementName, Report, SegmentRow, SegmentStatus, SourceNode, TargetReport, Timings,
-    Totals, target_report,
+    CrossingRow, EstimateRow, ModelInfo, NodeRow, PlacementName, Report, SegmentRow, SegmentStatus,
+    SourceNode, TargetReport, Timings, Totals, target_report,
 };
 pub use sizes::value_bytes;

@@ -2,7 +2,7 @@
 
 use crate::{
     choose::{Choice, Estimate, choose},
-    cost::{CostModel, Estimator},
+    cost::{CostModel, Estimator, HOST},
     layout::Layout,
     refine::Moved,
     segments::segments,
@@ -66,6 +66,9 @@ pub struct Partition {
     pub placement: HashMap<NodeId, Placement>,
     /// What it is estimated to take.
     pub estimate: Estimate,
+    /// What each node on the host is estimated to take in nanoseconds: its work and the copies of what it reads from
+    /// engines or makes for them. A copy that several nodes need counts at each.
+    pub host_ns: HashMap<NodeId, u64>,
 }
 
 /// Nodes that must go to the host whatever the oracle says, with the reason: what a failed build found.
@@ -115,7 +118,9 @@ pub fn partition_with(
     let mut checked: HashSet<Vec<NodeId>> = HashSet::new();
     loop {
         let Choice { layout, estimate, moved } =
-            choose(graph, symbols, &order, estimator.as_ref(), &|id| !refusals.contains_key(&id));
+            choose(graph, symbols, &order, estimator.as_ref(), cost.places(), &|id| {
+                !refusals.contains_key(&id)
+            });
         let segments = segments(graph, symbols, &order, &layout);
         let mut expelled = Vec::new();
         for segment in segments.iter().filter(|segment| segment.kind == SegmentKind::Engine) {
@@ -140,7 +145,11 @@ pub fn partition_with(
             for (&node, moved) in &moved {
                 refusals.entry(node).or_insert_with(|| for_cost(moved));
             }
-            return Ok(finish(&order, &layout, segments, refusals, estimate));
+            let mut partition = finish(&order, &layout, segments, refusals, estimate);
+            if let Some(estimator) = &estimator {
+                partition.host_ns = host_ns(graph, &layout, estimator, &partition.placement);
+            }
+            return Ok(partition);
         }
         refusals.extend(expelled);
     }
@@ -210,5 +219,33 @@ fn finish(
         };
         placement.insert(node, place);
     }
-    Partition { segments, placement, estimate }
+    Partition { segments, placement, estimate, host_ns: HashMap::new() }
+}
+
+fn host_ns(
+    graph: &Graph,
+    layout: &Layout,
+    estimator: &Estimator,
+    placement: &HashMap<NodeId, Placement>,
+) -> HashMap<NodeId, u64> {
+    let on_host = placement.iter().filter(|(_, place)| matches!(place, Placement::Host(..)));
+    let cost = |id: NodeId| {
+        let made_there = |value: &ValueId| {
+            graph[*value].producer().is_some_and(|(maker, _)| {
+                Layout::is_engine(layout.at(maker)) && !layout.has(maker, layout.at(id))
+            })
+        };
+        let wanted_there = |value: &ValueId| {
+            let mut users = graph[*value].users().iter().flat_map(|&user| layout.places(user));
+            users.any(|at| Layout::is_engine(at) && !layout.has(id, at))
+        };
+        let mut read: Vec<ValueId> = graph[id].uses().filter(made_there).collect();
+        read.sort_unstable();
+        read.dedup();
+        let made = graph[id].outputs().iter().flatten().copied().filter(wanted_there);
+        let down: u64 = read.into_iter().map(|value| estimator.crossing(value).to_host).sum();
+        let up: u64 = made.map(|value| estimator.crossing(value).to_device).sum();
+        estimator.work(id)[HOST] + down + up
+    };
+    on_host.map(|(&id, _)| (id, cost(id))).collect()
 }

@@ -1,11 +1,11 @@
 //! The report: stable keys, one row a source node.
 
 use crate::{
-    partition::{Partition, Placement, SegmentKind},
+    partition::{Partition, Placement, Segment, SegmentKind},
     sizes::value_bytes,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trtc_bundle::Target;
 use trtc_ir::{Code, Graph, NodeId, NodeView, Oracle, Refusal, Symbols, ValueId};
 
@@ -65,6 +65,43 @@ pub struct TargetReport {
     pub segments: Vec<SegmentRow>,
     /// Source nodes.
     pub nodes: Vec<NodeRow>,
+    /// Values that leave a segment or the graph's inputs for a segment, in schedule order.
+    #[serde(default)]
+    pub crossings: Vec<CrossingRow>,
+    /// What the partition is estimated to take, against maximal clusters and the host alone.
+    #[serde(default)]
+    pub estimate: EstimateRow,
+}
+
+/// Estimates in nanoseconds; docs/partitioning.md says how they are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EstimateRow {
+    /// This partition.
+    pub total_ns: u64,
+    /// Everything that an engine takes in engines, in maximal clusters.
+    pub maximal_ns: u64,
+    /// Engines of the maximal clusters.
+    pub maximal_engines: usize,
+    /// Everything on the host.
+    pub host_ns: u64,
+}
+
+/// A value that crosses between segments, or between one and the graph's inputs and outputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrossingRow {
+    /// Name of the value.
+    pub value: String,
+    /// Its type: `f32[N x 3 x 224 x 224]`.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// Bytes at the optimum of the ranges; absent when they cannot be told.
+    pub bytes: Option<u64>,
+    /// Segment that makes it; absent for an input of the graph.
+    pub from: Option<String>,
+    /// Segments that read it.
+    pub to: Vec<String>,
+    /// Whether it is an output of the graph.
+    pub output: bool,
 }
 
 /// Sums over a partition: `nodes = engine + host + schedule + folded + removed`.
@@ -152,6 +189,12 @@ pub struct NodeRow {
     pub code: Option<String>,
     /// Why it is there.
     pub reason: Option<String>,
+    /// What would move it to an engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// Estimate in nanoseconds of a host node: its work and the copies that it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_ns: Option<u64>,
 }
 
 /// Where a source node ended.
@@ -198,7 +241,17 @@ pub fn target_report(
             // Copies in further segments are no nodes of the model.
             let home = partition.placement.get(&id).filter(|placement| placement.segment() == k);
             if let Some(placement) = home {
-                node_rows(graph, symbols, target, oracle, id, placement, &segment.id, &mut nodes);
+                node_rows(
+                    graph,
+                    symbols,
+                    target,
+                    oracle,
+                    id,
+                    placement,
+                    &segment.id,
+                    partition.host_ns.get(&id).copied(),
+                    &mut nodes,
+                );
             }
         }
     }
@@ -215,7 +268,7 @@ pub fn target_report(
         engines: kind(SegmentKind::Engine),
         host_segments: kind(SegmentKind::Host),
         boundary_bytes: boundary_bytes(graph, symbols, partition),
-        boundary_casts: 0,
+        boundary_casts: boundary_casts(graph, partition),
     };
     let name_of = |&value: &ValueId| graph[value].name.to_string();
     let segments = partition
@@ -238,7 +291,15 @@ pub fn target_report(
             engine_bytes: None,
         })
         .collect();
-    TargetReport { target: target.clone(), totals, segments, nodes }
+    let e = partition.estimate;
+    let estimate = EstimateRow {
+        total_ns: e.total_ns,
+        maximal_ns: e.maximal_ns,
+        maximal_engines: e.maximal_engines,
+        host_ns: e.host_ns,
+    };
+    let crossings = crossings(graph, symbols, partition);
+    TargetReport { target: target.clone(), totals, segments, nodes, crossings, estimate }
 }
 
 /// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does.
@@ -261,6 +322,8 @@ fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
                 segment: None,
                 code: None,
                 reason: None,
+                help: None,
+                host_ns: None,
             },
         };
         result.push(row);
@@ -276,6 +339,61 @@ fn boundary_bytes(graph: &Graph, symbols: &Symbols, partition: &Partition) -> u6
     crossing.filter_map(|&value| value_bytes(graph, symbols, value)).sum()
 }
 
+/// Values that enter segments or leave the graph, by the order of their makers.
+fn crossings(graph: &Graph, symbols: &Symbols, partition: &Partition) -> Vec<CrossingRow> {
+    let mut rows: Vec<CrossingRow> = Vec::new();
+    let mut index: HashMap<ValueId, usize> = HashMap::new();
+    let outputs: HashSet<ValueId> = graph.outputs().iter().copied().collect();
+    let mut row = |value: ValueId, from: Option<&str>| {
+        index.insert(value, rows.len());
+        rows.push(CrossingRow {
+            value: graph[value].name.to_string(),
+            ty: graph[value].ty.show(symbols),
+            bytes: value_bytes(graph, symbols, value),
+            from: from.map(str::to_owned),
+            to: Vec::new(),
+            output: outputs.contains(&value),
+        });
+    };
+    graph.inputs().iter().for_each(|&value| row(value, None));
+    for segment in &partition.segments {
+        segment.outputs.iter().for_each(|&value| row(value, Some(&segment.id)));
+    }
+    for segment in &partition.segments {
+        for value in &segment.inputs {
+            if let Some(&k) = index.get(value) {
+                rows[k].to.push(segment.id.clone());
+            }
+        }
+    }
+    rows
+}
+
+/// Dtype conversions at boundaries: an engine carries u8 as i32, and the host computes in f32 what it has no kernels for.
+fn boundary_casts(graph: &Graph, partition: &Partition) -> usize {
+    use trtc_bundle::DType;
+    let mut by_engine: HashSet<ValueId> = HashSet::new();
+    for segment in partition.segments.iter().filter(|segment| segment.kind == SegmentKind::Engine) {
+        by_engine.extend(segment.inputs.iter().chain(&segment.outputs));
+    }
+    let casts = |segment: &Segment, value: &ValueId| {
+        let dtype = graph[*value].ty.dtype();
+        match segment.kind {
+            SegmentKind::Engine => dtype == Some(DType::U8),
+            SegmentKind::Host => {
+                by_engine.contains(value)
+                    && dtype.is_some_and(|dtype| {
+                        dtype.is_float() && !matches!(dtype, DType::F16 | DType::F32 | DType::F64)
+                    })
+            }
+        }
+    };
+    let of = |segment: &Segment| {
+        segment.inputs.iter().chain(&segment.outputs).filter(|value| casts(segment, value)).count()
+    };
+    partition.segments.iter().map(of).sum()
+}
+
 #[expect(clippy::too_many_arguments, reason = "one recursion over what the report is made of")]
 fn node_rows(
     graph: &Graph,
@@ -285,6 +403,7 @@ fn node_rows(
     id: NodeId,
     placement: &Placement,
     segment: &str,
+    host_ns: Option<u64>,
     rows: &mut Vec<NodeRow>,
 ) {
     let node = &graph[id];
@@ -292,7 +411,7 @@ fn node_rows(
         Placement::Engine(_) => (PlacementName::Engine, None),
         Placement::Host(_, refusal) => (PlacementName::Host, Some(refusal)),
     };
-    rows.push(row(&node.name, &node.op.to_string(), name, segment, refusal));
+    rows.push(NodeRow { host_ns, ..row(&node.name, &node.op.to_string(), name, segment, refusal) });
     for (attr, body) in node.attrs.graphs() {
         let path = format!("{}/{attr}", node.name);
         nested(body, symbols, target, oracle, &path, name, segment, rows);
@@ -331,9 +450,8 @@ fn row(name: &str, op: &str, placement: PlacementName, segment: &str, refusal: O
         placement,
         segment: Some(segment.to_owned()),
         code: refusal.map(|refusal| refusal.code.to_string()),
-        reason: refusal.map(|refusal| match &refusal.help {
-            Some(help) => format!("{refusal} ({help})"),
-            None => refusal.to_string(),
-        }),
+        reason: refusal.map(Refusal::to_string),
+        help: refusal.and_then(|refusal| refusal.help.clone()),
+        host_ns: None,
     }
 }

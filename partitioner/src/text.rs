@@ -1,8 +1,13 @@
 //! The report as a table for people.
 
-use crate::report::{NodeRow, PlacementName, Report, TargetReport};
-use std::collections::BTreeMap;
+use crate::report::{NodeRow, PlacementName, Report, SegmentRow, TargetReport};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+
+/// Most segments that the table lists; the JSON report holds all.
+const SEGMENTS: usize = 24;
+/// Most groups of host nodes that are listed.
+const GROUPS: usize = 40;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,60 +51,123 @@ impl fmt::Display for TargetReport {
         if t.schedule_nodes > 0 {
             writeln!(f, "         {} control flow nodes run by the schedule", t.schedule_nodes)?;
         }
-        writeln!(f, "boundary {}", bytes(t.boundary_bytes))?;
-        writeln!(f)?;
-        writeln!(
-            f,
-            "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
-            "segment", "nodes", "in", "out", "status", "build", "engine"
-        )?;
-        for segment in &self.segments {
-            let size = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), bytes);
-            let status = format!("{:?}", segment.status).to_lowercase();
-            let build = segment.build_s.map_or_else(String::new, |s| format!("{s:.2} s"));
-            let engine = segment.engine_bytes.map_or_else(String::new, bytes);
-            let line = format!(
-                "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
-                segment.id,
-                segment.nodes.len(),
-                size(segment.bytes_in),
-                size(segment.bytes_out),
-                status,
-                build,
-                engine
-            );
-            writeln!(f, "{}", line.trim_end())?;
+        write!(f, "boundary {}", bytes(t.boundary_bytes))?;
+        match t.boundary_casts {
+            0 => writeln!(f)?,
+            n => writeln!(f, ", {n} cast{}", plural(n))?,
         }
+        let e = &self.estimate;
+        if e.total_ns > 0 && t.engines + t.host_segments > 1 || e.total_ns != e.maximal_ns {
+            writeln!(
+                f,
+                "estimate {}; {} with maximal clusters ({} engine{}), {} on the host alone",
+                time(e.total_ns),
+                time(e.maximal_ns),
+                e.maximal_engines,
+                plural(e.maximal_engines),
+                time(e.host_ns)
+            )?;
+        }
+        writeln!(f)?;
+        segments(&self.segments, f)?;
         reasons(&self.nodes, f)
     }
 }
 
-/// Host nodes grouped by operator and reason: a model has few reasons and many nodes.
-fn reasons(rows: &[NodeRow], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut groups: BTreeMap<(&str, &str, &str), Vec<&str>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.placement == PlacementName::Host) {
-        let key = (row.code.as_deref().unwrap_or(""), row.op.as_str(), row.reason.as_deref().unwrap_or(""));
-        groups.entry(key).or_default().push(&row.name);
+fn segments(segments: &[SegmentRow], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(
+        f,
+        "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
+        "segment", "nodes", "in", "out", "status", "build", "engine"
+    )?;
+    for segment in segments.iter().take(SEGMENTS) {
+        let size = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), bytes);
+        let status = format!("{:?}", segment.status).to_lowercase();
+        let build = segment.build_s.map_or_else(String::new, |s| format!("{s:.2} s"));
+        let engine = segment.engine_bytes.map_or_else(String::new, bytes);
+        let line = format!(
+            "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
+            segment.id,
+            segment.nodes.len(),
+            size(segment.bytes_in),
+            size(segment.bytes_out),
+            status,
+            build,
+            engine
+        );
+        writeln!(f, "{}", line.trim_end())?;
     }
-    if groups.is_empty() {
-        return Ok(());
-    }
-    writeln!(f)?;
-    writeln!(f, "  on the host, and why")?;
-    for ((code, op, reason), names) in groups {
-        let more = names.len().saturating_sub(3);
-        let mut list = names.iter().take(3).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        if more > 0 {
-            list.push_str(&format!(" and {more} more"));
-        }
-        writeln!(f, "  {code} {op} x{}: {reason}", names.len())?;
-        writeln!(f, "        {list}")?;
+    if segments.len() > SEGMENTS {
+        writeln!(
+            f,
+            "  and {} more (`--format json` and `--format html` have all)",
+            segments.len() - SEGMENTS
+        )?;
     }
     Ok(())
 }
 
+/// Host nodes grouped by operator and reason, the largest groups first: a model has few reasons and many nodes.
+fn reasons(rows: &[NodeRow], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut groups: BTreeMap<(&str, &str, &str), Vec<&NodeRow>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.placement == PlacementName::Host) {
+        let key = (row.code.as_deref().unwrap_or(""), row.op.as_str(), without_figures(row));
+        groups.entry(key).or_default().push(row);
+    }
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
+    writeln!(f)?;
+    writeln!(f, "  on the host, and why")?;
+    let mut told = HashSet::new();
+    for ((code, op, reason), rows) in groups.iter().take(GROUPS) {
+        let reason = match rows.as_slice() {
+            [row] => row.reason.as_deref().unwrap_or(reason),
+            _ => reason,
+        };
+        writeln!(f, "  {code} {op} x{}: {reason}", rows.len())?;
+        let help = rows.first().and_then(|row| row.help.as_deref());
+        // The same advice for several groups is given once.
+        if let Some(help) = help.filter(|help| told.insert(*help)) {
+            writeln!(f, "        help: {help}")?;
+        }
+        let more = rows.len().saturating_sub(3);
+        let names: Vec<_> = rows.iter().take(3).map(|row| format!("`{}`", row.name)).collect();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let cost: u64 = rows.iter().filter_map(|row| row.host_ns).sum();
+        writeln!(f, "        {}{more}; {}", names.join(", "), time(cost))?;
+    }
+    if groups.len() > GROUPS {
+        let rest: usize = groups.iter().skip(GROUPS).map(|(_, rows)| rows.len()).sum();
+        writeln!(f, "  and {rest} more nodes with {} other reasons", groups.len() - GROUPS)?;
+    }
+    Ok(())
+}
+
+/// The reason of a node up to its figures: those of placement by cost differ from node to node.
+pub(crate) fn without_figures(row: &NodeRow) -> &str {
+    let reason = row.reason.as_deref().unwrap_or("");
+    match row.code.as_deref() {
+        Some("E0901") => reason.split(':').next().unwrap_or(reason),
+        _ => reason,
+    }
+}
+
 fn plural(n: usize) -> &'static str {
     if n == 1 { "" } else { "s" }
+}
+
+/// Time for people: `12 us`, `3.4 ms`, `1.20 s`.
+pub(crate) fn time(ns: u64) -> String {
+    let us = ns as f64 / 1e3;
+    match us {
+        us if us < 10.0 => format!("{us:.1} us"),
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
 }
 
 /// Bytes for people: `512 B`, `1.5 KiB`, `98.2 MiB`.

@@ -14,6 +14,7 @@ use trtc_bundle::{Product, Target};
 #[derive(Clone, Debug)]
 pub struct CostModel {
     layers: Vec<Table>,
+    places: bool,
 }
 
 /// Why a cost model file was refused.
@@ -84,11 +85,21 @@ const PRODUCTS: [&str; 2] = ["rtx", "tensorrt"];
 impl Default for CostModel {
     fn default() -> CostModel {
         // A test parses the defaults; should they ever not parse, every target is refused with the reason.
-        CostModel { layers: DEFAULTS.parse::<Table>().into_iter().collect() }
+        CostModel { layers: DEFAULTS.parse::<Table>().into_iter().collect(), places: true }
     }
 }
 
 impl CostModel {
+    /// The defaults, for estimates only: engines are maximal clusters, whatever they cost.
+    pub fn maximal_clusters() -> CostModel {
+        CostModel { places: false, ..CostModel::default() }
+    }
+
+    /// Whether nodes are placed by cost.
+    pub(crate) fn places(&self) -> bool {
+        self.places
+    }
+
     /// The defaults, changed by `text`: TOML of the layout of `partitioner/src/cost/defaults.toml`, of which it names
     /// what it changes.
     ///
