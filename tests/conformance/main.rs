@@ -127,10 +127,11 @@ fn run(arguments: Arguments) -> Result<bool> {
     let runners = if arguments.runners.is_empty() { Runner::ALL.to_vec() } else { arguments.runners.clone() };
     let ignored = lists::ignored()?;
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
-    let results = processes::run_all(&chosen, &runners, jobs)?;
-    let summary = report::Summary::new(&results, &ignored);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/conformance");
-    summary.write(&results, &folder)?;
+    let mut lines = report::Lines::create(&folder)?;
+    let results = processes::run_all(&chosen, &runners, jobs, &mut |result| lines.write(result))?;
+    let summary = report::Summary::new(&results, &ignored);
+    summary.write(&folder)?;
     if arguments.bless {
         lists::bless(&results)?;
     }

@@ -105,8 +105,14 @@ impl Drop for Process {
     }
 }
 
-/// Runs all cases on `jobs` processes; results in the order of `ids`.
-pub fn run_all(ids: &[String], runners: &[Runner], jobs: usize) -> Result<Vec<CaseResult>> {
+/// Runs all cases on `jobs` processes; results in the order of `ids`. `seen` gets each when it comes.
+pub fn run_all(
+    ids: &[String],
+    runners: &[Runner],
+    jobs: usize,
+    seen: &mut (dyn FnMut(&CaseResult) + Send),
+) -> Result<Vec<CaseResult>> {
+    let seen = Mutex::new(seen);
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<CaseResult>>> = Mutex::new(vec![None; ids.len()]);
     let show = std::io::stderr().is_terminal();
@@ -129,6 +135,7 @@ pub fn run_all(ids: &[String], runners: &[Runner], jobs: usize) -> Result<Vec<Ca
                             }
                             Err((kind, text)) => CaseResult::lost(id, runners, kind, &text),
                         };
+                        seen.lock().unwrap_or_else(PoisonError::into_inner)(&result);
                         results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result);
                         if show {
                             eprint!("\r{} of {} ", at + 1, ids.len());

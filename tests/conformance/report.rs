@@ -8,7 +8,8 @@ use anyhow::Result;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::{self, Write as _},
+    fmt,
+    io::Write as _,
     path::Path,
 };
 
@@ -79,16 +80,28 @@ impl Summary {
         summary
     }
 
-    /// Writes results.jsonl (a line a case) and report.json (the counts).
-    pub fn write(&self, results: &[CaseResult], folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder)?;
-        let mut lines = String::new();
-        for result in results {
-            writeln!(lines, "{}", serde_json::to_string(result)?)?;
-        }
-        std::fs::write(folder.join("results.jsonl"), lines)?;
+    /// Writes the counts.
+    pub fn write(&self, folder: &Path) -> Result<()> {
         std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(self)?)?;
         Ok(())
+    }
+}
+
+/// results.jsonl: a line a case, as they come.
+#[derive(Debug)]
+pub struct Lines(std::fs::File);
+
+impl Lines {
+    pub fn create(folder: &Path) -> Result<Lines> {
+        std::fs::create_dir_all(folder)?;
+        Ok(Lines(std::fs::File::create(folder.join("results.jsonl"))?))
+    }
+
+    pub fn write(&mut self, result: &CaseResult) {
+        if let Ok(text) = serde_json::to_string(result) {
+            // What cannot be kept is in the summary all the same.
+            writeln!(self.0, "{text}").ok();
+        }
     }
 }
 
