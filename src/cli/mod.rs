@@ -69,7 +69,7 @@ fn log() {
         EnvFilter::try_from_env("TRTC_LOG").unwrap_or_else(|_| EnvFilter::new("error,onnxruntime=off"));
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
     // Fails only when there is a subscriber already.
-    let _ = subscriber.with_ansi(render::on_terminal()).try_init();
+    let _ = subscriber.with_ansi(false).try_init();
 }
 
 fn run(command: Command) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bundle;
+mod docs;
 mod partition;
 mod streams;
 mod support;

@@ -1,7 +1,10 @@
 //! Standard output carries the result and nothing else; everything else goes to standard error.
 
 use crate::support::{Folder, command, said, small_model, trtc};
-use std::{io::Write, process::Stdio};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
 
 #[test]
 fn help_and_version_go_to_standard_output() {
@@ -63,6 +66,23 @@ fn a_full_disk_is_told() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let ended = said(command(&["ops"]).stdout(full).output().unwrap()).code(3);
     assert!(ended.stderr.contains("standard output"), "{}", ended.stderr);
+}
+
+#[test]
+fn on_a_terminal_messages_are_drawn() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(true));
+    let bad = folder.file("bad.onnx", "no model");
+    let out = folder.path("m.trtc").to_str().unwrap().to_owned();
+    let on_terminal = |arguments: &[&str]| {
+        let line = [&[env!("CARGO_BIN_EXE_trtc")], arguments].concat().join(" ");
+        let run = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output();
+        run.map(said).map_err(|error| println!("skipped: no terminal without script(1): {error}"))
+    };
+    let Ok(compiled) = on_terminal(&["compile", &model, "-o", &out, "--target", "host"]) else { return };
+    assert!(compiled.code(0).stdout.contains("m.trtc"));
+    let refused = on_terminal(&["partition", &bad]).unwrap().code(2).stdout;
+    assert!(refused.contains("not an ONNX model"), "{refused}");
 }
 
 #[test]
