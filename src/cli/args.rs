@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 use trtc_bundle::Target;
+use trtc_ir::ranges::ShapeSpec;
 
 /// Ahead-of-time model compiler with a TensorRT backend.
 ///
@@ -49,7 +50,8 @@ pub struct ModelOptions {
     /// repeated [default: rtx-1.7:sm86,sm89,sm120]
     #[arg(long = "target", value_name = "TARGET")]
     pub targets: Vec<Target>,
-    /// Shape of an input: NAME=1x3x224x224, or NAME=MIN..OPT..MAX with a shape each. May be repeated
+    /// Shape of an input: NAME=1x3x224x224. A dim may be MIN..MAX, MIN..OPT..MAX or ? (left to the model); three whole
+    /// shapes do too: NAME=1x3x32..4x3x64..8x3x96. May be repeated
     #[arg(long = "shape", value_name = "NAME=SHAPE", value_parser = shape)]
     pub shapes: Vec<String>,
     /// Compute float64 in float32 where TensorRT has no float64, instead of leaving it to the host
@@ -59,7 +61,7 @@ pub struct ModelOptions {
 
 #[derive(Debug, Args)]
 pub struct CompileArgs {
-    /// ONNX file, .pt2 archive of torch.export, or `-` for standard input
+    /// ONNX file, or `-` for standard input
     pub model: PathBuf,
     /// Bundle to write [default: the model's name with .trtc, in the working folder]
     #[arg(short, long, value_name = "OUT.trtc")]
@@ -88,7 +90,7 @@ pub struct CompileArgs {
 
 #[derive(Debug, Args)]
 pub struct PartitionArgs {
-    /// ONNX file, .pt2 archive of torch.export, or `-` for standard input
+    /// ONNX file, or `-` for standard input
     pub model: PathBuf,
     #[command(flatten)]
     pub options: ModelOptions,
@@ -123,7 +125,6 @@ pub enum OpsFormat {
     #[default]
     Text,
     Json,
-    /// Markdown
     Md,
 }
 
@@ -291,10 +292,7 @@ impl std::fmt::Display for Device {
 }
 
 fn shape(text: &str) -> Result<String, String> {
-    match text.split_once('=') {
-        Some((name, shape)) if !name.is_empty() && !shape.is_empty() => Ok(text.to_owned()),
-        _ => Err("write NAME=1x3x224x224 or NAME=1x3x224x224..4x3x224x224..8x3x224x224".to_owned()),
-    }
+    ShapeSpec::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn number(text: &str, fits: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {

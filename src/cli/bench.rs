@@ -24,7 +24,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let compiled;
     let on_gpu = matches!(args.device, Device::Cuda(_));
     let bundle = match &subject.file {
-        File::Bundle(bundle) => Some(bundle),
+        File::Bundle(bundle) => Some(&**bundle),
         File::Model(model) if args.segments || on_gpu => {
             compiled = subject::compile(model, None, on_gpu)?;
             Some(&compiled.bundle)

@@ -36,10 +36,10 @@ pub fn note(text: &str) {
 /// Draws one message.
 pub fn draw(severity: Severity, message: &Message) {
     #[cfg(feature = "cli")]
-    if std::io::stderr().is_terminal() {
-        if let Some(text) = drawn::draw(severity, message) {
-            return line(text.trim_end());
-        }
+    if on_terminal()
+        && let Some(text) = drawn::draw(severity, message)
+    {
+        return line(text.trim_end());
     }
     line(&plain(severity, message));
 }

@@ -27,7 +27,7 @@ pub struct Subject {
 
 /// What the file is.
 pub enum File {
-    Bundle(Bundle),
+    Bundle(Box<Bundle>),
     Model(PathBuf),
 }
 
@@ -49,7 +49,7 @@ impl Subject {
         let spool = if path == Path::new("-") { Some(spool()?) } else { None };
         let path = spool.as_ref().map_or(path, |file| file.path());
         let file = match Bundle::open(path) {
-            Ok(bundle) => File::Bundle(bundle),
+            Ok(bundle) => File::Bundle(Box::new(bundle)),
             Err(BundleError::NotABundle) => File::Model(path.to_owned()),
             Err(error) => return Err(inspect::refused(path, &error)),
         };

@@ -17,7 +17,7 @@ pub fn run(args: &VerifyArgs) -> Result<()> {
     let subject = Subject::open(&args.file)?;
     let compiled;
     let (bundle, model) = match &subject.file {
-        File::Bundle(bundle) => (bundle, args.model.as_deref()),
+        File::Bundle(bundle) => (&**bundle, args.model.as_deref()),
         File::Model(model) => {
             if args.model.is_some() {
                 return Err(Failure::input(format!(

@@ -3,7 +3,8 @@
 use crate::support::trtc;
 use std::path::Path;
 
-const MARK: &str = "<!-- From here on generated from `--help`: TRTC_BLESS=1 cargo test -p trtc --test cli docs -->\n";
+const MARK: &str =
+    "<!-- From here on generated from `--help`: TRTC_BLESS=1 cargo test -p trtc --test cli docs -->\n";
 const COMMANDS: &[&str] =
     &["compile", "partition", "run", "verify", "bench", "inspect", "build", "ops", "doctor"];
 
