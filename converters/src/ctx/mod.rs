@@ -13,6 +13,7 @@ pub mod iota;
 pub mod matrix;
 pub mod quantize;
 pub mod reshape;
+pub mod scatter;
 pub mod shape;
 pub mod small;
 pub mod window;
