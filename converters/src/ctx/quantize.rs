@@ -2,11 +2,11 @@
 
 use crate::{
     Emit,
-    ctx::{check::Operand, elementwise},
+    ctx::{check::Operand, elementwise, floats},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, NodeView, Refusal, Tensor};
-use trtc_network::TensorId;
+use trtc_network::{Layer, TensorId, layer::GatherMode};
 
 /// How a scale or zero point lies over the tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,18 +48,29 @@ pub fn granularity(
         Refusal::new(Code::DIM_UNKNOWN, format!("blocks over axis {axis}, whose size is not known"))
             .slot(name)
     })?;
-    if scale.view.constant().is_none() {
-        return Err(Refusal::new(Code::NOT_CONSTANT, "scales of blocks must be constant").slot(name));
-    }
     Ok(Granularity::Block(axis, block, dim))
 }
 
 /// The zero point: whether it is nothing but zeros, or absent.
 pub fn zero_point_is_zero(node: NodeView<'_>, slot: usize) -> bool {
+    zero_point_is(node, slot, 0) || zero_bytes(node, slot)
+}
+
+/// Whether every zero point is a constant `value`; an absent one is 0.
+pub fn zero_point_is(node: NodeView<'_>, slot: usize, value: i64) -> bool {
     match node.input(slot) {
-        None => true,
-        Some(view) => view.constant().and_then(Tensor::to_i64s).is_some_and(|z| z.iter().all(|&v| v == 0)),
+        None => value == 0,
+        Some(view) => {
+            view.constant().and_then(Tensor::to_i64s).is_some_and(|z| z.iter().all(|&v| v == value))
+        }
     }
+}
+
+/// Zeros of a type that is no integer, of either sign.
+fn zero_bytes(node: NodeView<'_>, slot: usize) -> bool {
+    let constant = node.input(slot).and_then(|view| view.constant());
+    let bytes = constant.filter(|c| c.dtype() == DType::F8E4M3).and_then(Tensor::bytes);
+    bytes.is_some_and(|bytes| bytes.iter().all(|&b| b & 0x7f == 0))
 }
 
 /// A scale that TensorRT's own layers take: constant and positive.
@@ -71,50 +82,38 @@ pub fn is_positive_constant(scale: &Operand<'_>) -> bool {
         .is_some_and(|s| s.iter().all(|&v| v > 0.0 && v.is_finite()))
 }
 
+/// An input in f32. Constants are converted here: TensorRT has no constants of many of the dtypes.
+pub fn in_f32(cx: &mut Emit<'_>, slot: usize) -> TensorId {
+    let constant = cx.node().input(slot).and_then(|view| view.constant()).cloned();
+    match constant.as_ref().and_then(|c| Some((c.dims().to_vec(), c.to_f64s()?))) {
+        Some((dims, values)) => floats::constant(cx, DType::F32, dims, &values),
+        None => {
+            let x = cx.input(slot);
+            cx.cast(x, DType::F32)
+        }
+    }
+}
+
 /// A scale or zero point as an f32 tensor that broadcasts against a tensor of rank `rank`.
 pub fn spread(cx: &mut Emit<'_>, slot: usize, how: &Granularity, rank: usize) -> TensorId {
+    let s = in_f32(cx, slot);
+    let mut dims = vec![1; rank];
     match how {
-        Granularity::Tensor => {
-            let s = cx.input(slot);
-            let s = cx.cast(s, DType::F32);
-            cx.reshape(s, vec![1; rank])
-        }
+        Granularity::Tensor => cx.reshape(s, dims),
         Granularity::Axis(axis) => {
-            let s = cx.input(slot);
-            let s = cx.cast(s, DType::F32);
-            let mut dims = vec![1; rank];
             if let Some(d) = dims.get_mut(*axis) {
                 *d = -1;
             }
             cx.reshape(s, dims)
         }
-        Granularity::Block(axis, block, dim) => blocks(cx, slot, (*axis, *block, *dim)),
-    }
-}
-
-/// Every scale over again for each element of its block. The scale is a constant (`granularity`).
-fn blocks(cx: &mut Emit<'_>, slot: usize, (axis, block, dim): (usize, usize, usize)) -> TensorId {
-    let constant = cx.node().input(slot).and_then(|view| view.constant()).cloned();
-    let (Some(constant), Some(values)) = (constant.as_ref(), constant.as_ref().and_then(Tensor::to_f64s))
-    else {
-        cx.fault("a scale of blocks that is not constant");
-        return TensorId(u32::MAX);
-    };
-    let mut dims = constant.dims().to_vec();
-    let inner: usize = dims[axis + 1..].iter().map(|&d| d as usize).product();
-    let outer: usize = dims[..axis].iter().map(|&d| d as usize).product();
-    let own = dims[axis] as usize;
-    dims[axis] = dim as i64;
-    let mut bytes = Vec::with_capacity(outer * dim * inner * 4);
-    for o in 0..outer {
-        for k in 0..dim {
-            for i in 0..inner {
-                let from = (o * own + (k / block).min(own - 1)) * inner + i;
-                bytes.extend((values.get(from).copied().unwrap_or(0.0) as f32).to_le_bytes());
-            }
+        Granularity::Block(axis, block, dim) => {
+            let last = cx.dims(s).get(*axis).map_or(0, |&d| d.max(1) as usize - 1);
+            let blocks: Vec<i64> = (0..*dim).map(|k| (k / block).min(last) as i64).collect();
+            let indices = cx.i64s(&blocks);
+            let (axis, mode) = (*axis as u32, GatherMode::Default);
+            cx.one(Layer::Gather { data: s, indices, axis, mode, batch_dims: 0 })
         }
     }
-    cx.constant(DType::F32, dims, bytes.into())
 }
 
 /// The scale: a float, not empty.

@@ -1,21 +1,22 @@
 //! DequantizeLinear: (x − zero point) · scale.
 //!
 //! x [d0..dn] T, x_scale [] | [di] | [blocks] U, (x_zero_point, as the scale, T)  ->  y [d0..dn] U
-//! Opsets: 10; 13 axis; 19 f16, bf16 scales; 21 blocks; 23 output_dtype; 28 2 bits.
-//! TensorRT: IDequantizeLayer where x is i8, the zero point 0 and the scale constant, for one scale or for constant x;
-//! otherwise computed in f32, exactly.
-//! Limits: i8, u8, i32; not empty.
+//! Opsets: 10; 13 axis; 19 f8, f16, bf16 scales; 21 blocks, 4 and 16 bits; 23 output_dtype; 28 2 bits.
+//! TensorRT: IDequantizeLayer for i8, f8e4m3, i4 with zero point 0 and constant scales: one scale, or constant x; constant u8
+//! with zero point 128 and u4 with 8 are moved to i8 and i4. Otherwise computed in f32, exactly.
+//! Limits: i8, u8, i32; f8e4m3, i4 only by the layer; constants of any integer type; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check, elementwise,
+        check::{self, Operand},
+        elementwise,
         quantize::{self, Granularity},
         shape,
     },
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, Tensor};
 use trtc_network::{Layer, TensorId, layer::ElementWiseOp};
 
 /// The converter.
@@ -28,17 +29,59 @@ pub struct Plan {
     how: Granularity,
     rank: usize,
     to: DType,
-    layer: bool,
+    /// Dtype in which the layer takes x; `None` for f32 arithmetic.
+    layer: Option<DType>,
     zero_point: bool,
 }
 
-const ALLOWED: &[DType] = &[DType::I8, DType::U8, DType::I32];
+const ALLOWED: &[DType] = &[DType::I8, DType::U8, DType::I32, DType::F8E4M3, DType::I4];
 
 fn output_dtype(node: NodeView<'_>) -> Option<DType> {
     match i32::try_from(node.int("output_dtype", 0)) {
         Ok(0) | Err(_) => shape::dtype_of(node, 1),
         Ok(number) => DType::from_onnx(number),
     }
+}
+
+/// The quantised input. Constants of integers that TensorRT does not have are converted when the node is emitted.
+fn quantised<'a>(node: NodeView<'a>, target: &Target) -> Result<Operand<'a>, Refusal> {
+    if let Some(view) = node.input(0)
+        && let (Some(constant), Some(shape)) = (view.constant(), view.shape())
+        && constant.dtype().is_int()
+        && shape.len() <= 8
+    {
+        let operand = Operand { view, dtype: constant.dtype(), shape };
+        check::not_empty(&operand, "x")?;
+        return Ok(operand);
+    }
+    elementwise::gate(node, 0, "x", ALLOWED, target)
+}
+
+/// Dtype in which TensorRT's layer can take x.
+fn layer(
+    node: NodeView<'_>,
+    x: &Operand<'_>,
+    scale: &Operand<'_>,
+    how: &Granularity,
+    target: &Target,
+) -> Option<DType> {
+    let constant = x.view.constant().is_some();
+    let own = match x.dtype {
+        DType::I8 | DType::I4 | DType::F8E4M3 if quantize::zero_point_is_zero(node, 2) => x.dtype,
+        DType::U8 if constant && quantize::zero_point_is(node, 2, 128) => DType::I8,
+        DType::U4 if constant && quantize::zero_point_is(node, 2, 8) => DType::I4,
+        _ => return None,
+    };
+    check::dtype_gate(own, "x", &[own], target).ok()?;
+    let fits = match how {
+        Granularity::Tensor => true,
+        Granularity::Axis(_) => constant,
+        Granularity::Block(axis, block, dim) => {
+            let blocks = scale.shape.get(*axis).and_then(Dim::known);
+            constant && axis + 2 >= x.rank() && blocks.is_some_and(|n| n as usize * block == *dim)
+        }
+    };
+    (fits && x.rank() > 0 && quantize::is_positive_constant(scale)).then_some(own)
 }
 
 impl Converter for DequantizeLinear {
@@ -48,7 +91,7 @@ impl Converter for DequantizeLinear {
         keys: &[Key::onnx("DequantizeLinear", 28)],
         dtypes: ALLOWED,
         layers: "IDequantizeLayer, IElementWiseLayer",
-        limits: "scales of blocks constant",
+        limits: "f8e4m3, i4: zero point 0, constant scales",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -59,7 +102,7 @@ impl Converter for DequantizeLinear {
             Code::COMPUTE_CAPABILITY,
             Code::INVALID,
             Code::DIM_UNKNOWN,
-            Code::NOT_CONSTANT,
+            Code::ATTRIBUTE,
         ],
     };
 
@@ -69,31 +112,34 @@ impl Converter for DequantizeLinear {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "x", ALLOWED, target)?;
+        let x = quantised(node, target)?;
         let scale = quantize::scale(node, 1, "x_scale", target)?;
         let to = output_dtype(node).unwrap_or(scale.dtype);
         check::dtype_gate(to, "output_dtype", check::FLOATS, target)?;
         let how = quantize::granularity(node, &x, &scale, "x_scale")?;
-        let zero = quantize::zero_point_is_zero(node, 2);
-        if !zero {
-            elementwise::gate(node, 2, "x_zero_point", ALLOWED, target)?;
-        }
+        let layer = layer(node, &x, &scale, &how, target).filter(|_| scale.dtype == to);
+        let zero_point = !quantize::zero_point_is_zero(node, 2);
         let constant = x.view.constant().is_some();
-        let layer = x.dtype == DType::I8
-            && zero
-            && x.rank() > 0
-            && quantize::is_positive_constant(&scale)
-            && scale.dtype == to
-            && (how == Granularity::Tensor || (matches!(how, Granularity::Axis(_)) && constant));
-        Ok(Plan { how, rank: x.rank(), to, layer, zero_point: !zero })
+        if layer.is_none() {
+            if x.dtype == DType::F8E4M3 || (x.dtype == DType::I4 && !constant) {
+                let why = format!(
+                    "TensorRT takes {} with zero point 0 and one positive constant scale, or constant as weights",
+                    x.dtype
+                );
+                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("x_scale"));
+            }
+            if zero_point && node.input(2).is_some_and(|zero| zero.constant().is_none()) {
+                elementwise::gate(node, 2, "x_zero_point", &[x.dtype], target)?;
+            }
+        }
+        Ok(Plan { how, rank: x.rank(), to, layer, zero_point })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        if plan.layer {
-            return vec![by_layer(cx, &plan)];
+        if let Some(dtype) = plan.layer {
+            return vec![by_layer(cx, &plan, dtype)];
         }
-        let x = cx.input(0);
-        let mut y = cx.cast(x, DType::F32);
+        let mut y = quantize::in_f32(cx, 0);
         if plan.zero_point {
             let zero = quantize::spread(cx, 2, &plan.how, plan.rank);
             y = cx.elementwise(y, zero, ElementWiseOp::Sub);
@@ -104,17 +150,29 @@ impl Converter for DequantizeLinear {
     }
 }
 
-fn by_layer(cx: &mut Emit<'_>, plan: &Plan) -> TensorId {
-    // A constant stands directly in front of the layer, in i8.
+/// Constant bytes in the layer's dtype: u8 − 128 and u4 − 8 flip the top bit of each element.
+fn stored(constant: &Tensor) -> Option<bytes::Bytes> {
+    let bytes = constant.bytes()?;
+    let flip = match constant.dtype() {
+        DType::U8 => 0x80,
+        DType::U4 => 0x88,
+        _ => return Some(bytes.clone()),
+    };
+    Some(bytes.iter().map(|b| b ^ flip).collect::<Vec<u8>>().into())
+}
+
+fn by_layer(cx: &mut Emit<'_>, plan: &Plan, dtype: DType) -> TensorId {
+    // A constant stands directly in front of the layer.
     let constant = cx.node().input(0).and_then(|view| view.constant()).cloned();
-    let x = match constant.as_ref().and_then(|c| c.bytes().cloned()).zip(constant.as_ref()) {
-        Some((bytes, constant)) => cx.constant(DType::I8, constant.dims().to_vec(), bytes),
+    let x = match constant.as_ref().and_then(|c| Some((stored(c)?, c.dims().to_vec()))) {
+        Some((bytes, dims)) => cx.constant(dtype, dims, bytes),
         None => cx.input(0),
     };
     let scale = cx.input(1);
     let (scale, axis) = match plan.how {
-        Granularity::Axis(axis) => (cx.reshape(scale, vec![-1]), Some(axis as u32)),
-        _ => (cx.reshape(scale, Vec::new()), None),
+        Granularity::Tensor => (cx.reshape(scale, Vec::new()), None),
+        Granularity::Axis(axis) => (scale, Some(axis as u32)),
+        Granularity::Block(..) => (scale, None),
     };
     cx.one(Layer::Dequantize { x, scale, axis, to: plan.to })
 }
@@ -122,9 +180,10 @@ fn by_layer(cx: &mut Emit<'_>, plan: &Plan) -> TensorId {
 #[cfg(test)]
 mod tests {
     use crate::testing::*;
-    use trtc_ir::Code;
+    use trtc_bundle::DType;
+    use trtc_ir::{Code, Tensor};
 
-    fn case(x: trtc_ir::Tensor) -> Case {
+    fn case(x: Tensor) -> Case {
         Case::new("DequantizeLinear", 28).input(x)
     }
 
@@ -153,10 +212,61 @@ mod tests {
     }
 
     #[test]
+    fn narrow() {
+        // e4m3: 1.5, −2, 448, 2⁻⁹.
+        let x = || f8s([2, 2], &[0x3c, 0xc0, 0x7e, 0x01]);
+        let one = case(x()).constant(f32s([], &[0.25]));
+        assert_eq!(one.layers(), ["Shuffle", "Dequantize"]);
+        one.gives(F32, &[f32s([2, 2], &[0.375, -0.5, 112.0, 0.25 / 512.0])]);
+        one.constant(f8s([], &[0])).layers();
+        let weights = Case::new("DequantizeLinear", 28).constant(x()).constant(f32s([2], &[0.5, 2.0]));
+        weights.int("axis", 0).gives(F32, &[f32s([2, 2], &[0.75, -1.0, 896.0, 2.0 / 512.0])]);
+        // 4 bits, low nibble first.
+        let packed = |dtype| Tensor::new(dtype, vec![2, 4], vec![0x10, 0xf7, 0x98, 0x80].into()).unwrap();
+        let signed = [0.0, 1.0, 7.0, -1.0, -8.0, -7.0, 0.0, -8.0];
+        let weights = |dtype| Case::new("DequantizeLinear", 28).constant(packed(dtype));
+        let plain = weights(DType::I4).constant(f32s([], &[0.5]));
+        assert_eq!(plain.layers(), ["Shuffle", "Dequantize"]);
+        plain.gives(F32, &[f32s([2, 4], &signed.map(|v| v * 0.5))]);
+        let blocks = f32s([2, 2], &[1.0, 2.0, 3.0, 4.0]);
+        let blocked = weights(DType::I4).constant(blocks).int("block_size", 2);
+        assert_eq!(blocked.layers(), ["Dequantize"]);
+        blocked.gives(F32, &[f32s([2, 4], &[0.0, 1.0, 14.0, -2.0, -24.0, -21.0, 0.0, -32.0])]);
+        // Unsigned with 8 as zero point is signed with none; another one is computed.
+        let zero = |v: u8| Tensor::new(DType::U4, vec![], vec![v].into()).unwrap();
+        let unsigned = weights(DType::U4).constant(f32s([], &[1.0]));
+        let centred = unsigned.clone().constant(zero(8));
+        assert_eq!(centred.layers(), ["Shuffle", "Dequantize"]);
+        centred.gives(F32, &[f32s([2, 4], &[-8.0, -7.0, -1.0, 7.0, 0.0, 1.0, -8.0, 0.0])]);
+        unsigned.constant(zero(3)).gives(F32, &[f32s([2, 4], &[-3.0, -2.0, 4.0, 12.0, 5.0, 6.0, -3.0, 5.0])]);
+    }
+
+    #[test]
+    fn weights_of_other_integers() {
+        let byte = Case::new("DequantizeLinear", 28).constant(u8s([2, 2], &[0, 128, 200, 255]));
+        let byte = byte.constant(f32s([2], &[0.5, 0.25])).constant(u8s([2], &[128; 2]));
+        assert_eq!(byte.layers(), ["Dequantize"]);
+        byte.check(F32);
+        let wide = Case::new("DequantizeLinear", 28).constant(i16s([2, 2], &[-30_000, 1, 2, 32_000]));
+        wide.constant(f32s([], &[0.5])).constant(i16s([], &[-5])).check(F32);
+    }
+
+    #[test]
     fn blocks() {
         let x = i8s([2, 5], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         let case = case(x).constant(f32s([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
         case.clone().int("block_size", 2).int("axis", 1).check(F32);
+        let x = i8s([2, 4], &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let run = Case::new("DequantizeLinear", 28)
+            .input(x.clone())
+            .input(f32s([2, 2], &[1.0, 2.0, 3.0, 4.0]))
+            .input(i8s([2, 2], &[1, 0, -1, 2]));
+        run.int("block_size", 2).check(F32);
+        let weights =
+            Case::new("DequantizeLinear", 28).constant(x).constant(f32s([1, 4], &[1.0, 2.0, 3.0, 4.0]));
+        let weights = weights.int("block_size", 2).int("axis", 0);
+        assert_eq!(weights.layers(), ["Dequantize"]);
+        weights.check(F32);
         case.dynamic(0, ["2", "N"]).int("block_size", 2).int("axis", 1).refused(Code::DIM_UNKNOWN);
     }
 
@@ -172,7 +282,10 @@ mod tests {
     fn refusals() {
         let scale = || f32s([], &[1.0]);
         case(i16s([1], &[1])).constant(scale()).refused(Code::DTYPE_UNREPRESENTABLE);
-        case(f8s([1], &[0])).constant(scale()).refused(Code::DTYPE_KERNEL);
+        case(bools([1], &[true])).constant(scale()).refused(Code::DTYPE_KERNEL);
+        let narrow = case(f8s([2], &[0, 1])).constant(f32s([2], &[1.0, 2.0])).int("axis", 0);
+        narrow.refused(Code::ATTRIBUTE);
+        narrow.target("rtx-1.7:sm86").refused(Code::COMPUTE_CAPABILITY);
         case(i8s([1], &[1])).untyped(0).constant(scale()).refused(Code::DTYPE_UNKNOWN);
         case(i8s([1], &[1])).unranked(0).constant(scale()).refused(Code::RANK_UNKNOWN);
         case(i8s([1], &[1])).dynamic(0, ["1"; 9]).constant(scale()).refused(Code::RANK);
@@ -181,7 +294,6 @@ mod tests {
         narrow.refused(Code::COMPUTE_CAPABILITY);
         case(i8s([1], &[1])).refused(Code::INVALID);
         let blocks = case(i8s([1, 2], &[1, 2])).input(f32s([1, 2], &[1.0, 2.0]));
-        blocks.clone().refused(Code::INVALID);
-        blocks.int("block_size", 1).refused(Code::NOT_CONSTANT);
+        blocks.refused(Code::INVALID);
     }
 }

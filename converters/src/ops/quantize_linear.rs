@@ -1,9 +1,9 @@
 //! QuantizeLinear: round(x / scale) + zero point, saturated.
 //!
 //! x [d0..dn] T, y_scale [] | [di] | [blocks] U, (y_zero_point, as the scale, V)  ->  y [d0..dn] V
-//! Opsets: 10; 13 axis; 19 f16, bf16; 21 blocks, output_dtype; 23 precision; 28 2 bits.
-//! TensorRT: IQuantizeLayer where y is i8, the zero point 0 and the one scale constant; otherwise computed in f32.
-//! Limits: f32, f16, bf16 to i8 or u8; not empty.
+//! Opsets: 10; 13 axis; 19 f8, f16, bf16; 21 blocks, output_dtype; 23 precision; 28 2 bits.
+//! TensorRT: IQuantizeLayer where y is i8, f8e4m3 or i4, the zero point 0 and the one scale constant; otherwise computed in f32.
+//! Limits: f32, f16, bf16 to i8, u8; f8e4m3, i4 only by the layer; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -54,7 +54,7 @@ impl Converter for QuantizeLinear {
         keys: &[Key::onnx("QuantizeLinear", 28)],
         dtypes: check::FLOATS,
         layers: "IQuantizeLayer, IElementWiseLayer, IUnaryLayer",
-        limits: "to i8 or u8; scales of blocks constant",
+        limits: "to i8, u8; f8e4m3, i4: zero point 0, one constant scale",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -65,7 +65,6 @@ impl Converter for QuantizeLinear {
             Code::COMPUTE_CAPABILITY,
             Code::INVALID,
             Code::DIM_UNKNOWN,
-            Code::NOT_CONSTANT,
             Code::ATTRIBUTE,
         ],
     };
@@ -80,7 +79,7 @@ impl Converter for QuantizeLinear {
         let scale = quantize::scale(node, 1, "y_scale", target)?;
         let to = output_dtype(node)
             .ok_or_else(|| Refusal::new(Code::DTYPE_UNKNOWN, "the result's dtype is not known"))?;
-        check::dtype_gate(to, "y", &[DType::I8, DType::U8], target)?;
+        check::dtype_gate(to, "y", &[DType::I8, DType::U8, DType::F8E4M3, DType::I4], target)?;
         let how = quantize::granularity(node, &x, &scale, "y_scale")?;
         let zero = quantize::zero_point_is_zero(node, 2);
         if !zero {
@@ -96,13 +95,19 @@ impl Converter for QuantizeLinear {
             }
             Err(_) => scale.dtype,
         };
-        let layer = to == DType::I8
+        let layer = to != DType::U8
             && zero
             && x.rank() > 0
             && how == Granularity::Tensor
             && quantize::is_positive_constant(&scale)
-            && scale.dtype == x.dtype
-            && precision == x.dtype;
+            && (scale.dtype == x.dtype || scale.dtype == DType::F32)
+            && precision == scale.dtype
+            && (to != DType::F8E4M3 || node.int("saturate", 1) != 0);
+        if !layer && matches!(to, DType::F8E4M3 | DType::I4) {
+            let why =
+                format!("TensorRT makes {to} with zero point 0 and one positive constant scale, saturating");
+            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("y_scale"));
+        }
         Ok(Plan { how, rank: x.rank(), to, precision, layer, zero_point: !zero })
     }
 
@@ -111,6 +116,7 @@ impl Converter for QuantizeLinear {
         if plan.layer {
             let scale = cx.input(1);
             let scale = cx.reshape(scale, Vec::new());
+            let x = cx.cast(x, plan.precision);
             return vec![cx.one(Layer::Quantize { x, scale, axis: None, to: plan.to })];
         }
         // The quotient of two numbers of 16 bits is rounded right when it is made in f32 and rounded again.
@@ -136,6 +142,7 @@ impl Converter for QuantizeLinear {
 #[cfg(test)]
 mod tests {
     use crate::testing::*;
+    use trtc_bundle::DType;
     use trtc_ir::Code;
 
     /// Ties, both ends, far outside.
@@ -163,8 +170,26 @@ mod tests {
     }
 
     #[test]
+    fn narrow() {
+        let case = Case::new("QuantizeLinear", 28).input(f32s([4], &[1.5, -2.0, 1000.0, 0.3]));
+        let float = case.clone().constant(f32s([], &[1.0])).int("output_dtype", DType::F8E4M3.onnx().into());
+        assert_eq!(float.layers(), ["Shuffle", "Quantize"]);
+        float.check(Tolerance::Exact);
+        float.int("saturate", 0).refused(Code::ATTRIBUTE);
+        let nibble = case.constant(f32s([], &[0.5])).int("output_dtype", DType::I4.onnx().into());
+        assert_eq!(nibble.layers(), ["Shuffle", "Quantize"]);
+        nibble.clone().target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        nibble
+            .int("output_dtype", DType::F8E4M3.onnx().into())
+            .target("rtx-1.7:sm86")
+            .refused(Code::COMPUTE_CAPABILITY);
+        let half = Case::new("QuantizeLinear", 28).input(f16s([2, 3], &X)).constant(f32s([], &[0.5]));
+        half.constant(i8s([], &[0])).check(Tolerance::Exact);
+    }
+
+    #[test]
     fn blocks() {
-        let case = case().constant(f32s([2, 2], &[0.5, 1.0, 2.0, 4.0])).constant(i8s([2, 2], &[0; 4]));
+        let case = case().input(f32s([2, 2], &[0.5, 1.0, 2.0, 4.0])).constant(i8s([2, 2], &[0; 4]));
         case.int("block_size", 2).check(Tolerance::Exact);
     }
 
@@ -180,12 +205,11 @@ mod tests {
         let scale = || f32s([], &[1.0]);
         case().constant(scale()).gates(i32s([1], &[1]));
         case().constant(scale()).constant(i16s([], &[0])).refused(Code::DTYPE_UNREPRESENTABLE);
-        case().constant(scale()).int("output_dtype", 17).refused(Code::DTYPE_KERNEL);
+        case().constant(scale()).int("output_dtype", 9).refused(Code::DTYPE_KERNEL);
         case().constant(scale()).input(u8s([], &[0])).untyped(2).refused(Code::DTYPE_UNKNOWN);
         case().constant(scale()).int("precision", 11).refused(Code::ATTRIBUTE);
         let blocks = case().input(f32s([2, 2], &[1.0; 4]));
         blocks.refused(Code::INVALID);
-        blocks.clone().int("block_size", 2).refused(Code::NOT_CONSTANT);
         blocks.dynamic(0, ["2", "N"]).int("block_size", 2).refused(Code::DIM_UNKNOWN);
     }
 }

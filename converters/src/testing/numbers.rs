@@ -175,8 +175,10 @@ fn close(ours: &Tensor, theirs: &Tensor, tolerance: Tolerance, place: &str, netw
     }
 }
 
+/// The elements; of types that are no numbers here, their bytes.
 fn numbers(tensor: &Tensor) -> Vec<f64> {
-    tensor.to_f64s().unwrap_or_else(|| panic!("numbers of {}", tensor.dtype()))
+    let bytes = || tensor.bytes().map(|bytes| bytes.iter().map(|&b| b.into()).collect());
+    tensor.to_f64s().or_else(bytes).unwrap_or_else(|| panic!("elements of {}", tensor.dtype()))
 }
 
 /// Whether the dtype is a float narrower than f32.
