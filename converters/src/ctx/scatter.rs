@@ -34,12 +34,16 @@ pub struct CombinePlan {
     rows: DimPlan,
     /// Every element of a row of updates goes to the same row.
     whole_rows: bool,
+    /// Both infinities are counted at once.
+    packed: bool,
 }
 
 /// Elements that a selection may go over: 64 MiB of f32.
 const MOST_SELECTED: i64 = 1 << 24;
-/// Updates whose infinities are counted exactly: see [`sum_by_product`].
-const MOST_SUMMED: i64 = 4095;
+/// Updates of which f32 counts every one.
+const MOST_SUMMED: i64 = 1 << 24;
+/// Updates of which f32 counts two kinds at once: see [`sum_by_product`].
+const MOST_PACKED: i64 = 4095;
 
 /// The attribute `reduction`; `None` for `none`.
 ///
@@ -84,7 +88,8 @@ pub fn plan(
             .slot("reduction")
             .help("give smaller ranges with --shape"));
     }
-    Ok(CombinePlan { how, rows: rows.1, whole_rows })
+    let packed = size.is_some_and(|size| size <= MOST_PACKED);
+    Ok(CombinePlan { how, rows: rows.1, whole_rows, packed })
 }
 
 /// `data` [n, f] combined with `updates` [e, f] at the rows `indices` [e, f] (or [e], for whole rows).
@@ -128,7 +133,8 @@ pub fn emit(
 /// Σ of the updates that go to each row: [n, f].
 ///
 /// A product with zeros keeps infinities and NaN of other rows only while every factor is finite. So these are counted
-/// apart: +∞ as 1, −∞ as 4096, NaN as both; their sums are exact in f32 for up to 4095 updates, and put back afterwards.
+/// apart: +∞ as 1, −∞ as 4096, NaN as both; their sums are exact in f32 for up to 4095 updates (for more, each by itself),
+/// and put back afterwards.
 fn sum_by_product(cx: &mut Emit<'_>, plan: &CombinePlan, indices: TensorId, updates: TensorId) -> TensorId {
     let scalar = |cx: &mut Emit<'_>, value: f64| cx.scalar(DType::F32, 2, value);
     let (zero, one, many) = (scalar(cx, 0.0), scalar(cx, 1.0), scalar(cx, 4096.0));
@@ -147,13 +153,17 @@ fn sum_by_product(cx: &mut Emit<'_>, plan: &CombinePlan, indices: TensorId, upda
     let sum = product(cx, finite);
     let up = cx.one(Layer::Select { condition: below, then_input: zero, else_input: one });
     let down = cx.one(Layer::Select { condition: above, then_input: zero, else_input: many });
-    let counted = cx.elementwise(up, down, ElementWiseOp::Sum);
-    let counted = product(cx, counted);
-    // floor(c / 4096) downs, and the rest of c ups.
-    let downs = cx.elementwise(counted, many, ElementWiseOp::Div);
-    let downs = cx.unary(downs, UnaryOp::Floor);
-    let whole = cx.elementwise(downs, many, ElementWiseOp::Prod);
-    let ups = cx.elementwise(counted, whole, ElementWiseOp::Sub);
+    let (ups, downs) = if plan.packed {
+        let counted = cx.elementwise(up, down, ElementWiseOp::Sum);
+        let counted = product(cx, counted);
+        // floor(c / 4096) downs, and the rest of c ups.
+        let downs = cx.elementwise(counted, many, ElementWiseOp::Div);
+        let downs = cx.unary(downs, UnaryOp::Floor);
+        let whole = cx.elementwise(downs, many, ElementWiseOp::Prod);
+        (cx.elementwise(counted, whole, ElementWiseOp::Sub), downs)
+    } else {
+        (product(cx, up), product(cx, down))
+    };
     let any = |cx: &mut Emit<'_>, count: TensorId, value: TensorId| {
         let condition = cx.elementwise(count, zero, ElementWiseOp::Greater);
         cx.one(Layer::Select { condition, then_input: value, else_input: zero })

@@ -223,5 +223,11 @@ mod tests {
         let updates = [1.0, inf, 2.0, -inf, inf, -inf, nan, 5.0];
         let case = Case::new("ScatterElements", 18).input(noise([6])).input(list(&[0, 1, 1, 2, 3, 3, 4, 5]));
         case.input(f32s([8], &updates)).str("reduction", "add").check(F32);
+        let mut many = vec![1.0; 5000];
+        many[7] = inf;
+        many[9] = -inf;
+        let rows: Vec<i64> = (0..5000).map(|k| k % 4).collect();
+        let case = Case::new("ScatterElements", 18).input(noise([4])).input(list(&rows));
+        case.input(f32s([5000], &many)).str("reduction", "add").check(F32);
     }
 }
