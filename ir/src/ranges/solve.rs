@@ -78,7 +78,9 @@ impl Problem {
                 let defaults = roles::defaults(module, symbol);
                 let mates = mentioned.iter().filter(|&&s| merged.root(s) == symbol);
                 let asked = mates.filter_map(|mate| asked.ranges.get(mate)).copied().reduce(narrower);
-                let model = module.symbols.range(symbol);
+                let mut model = module.symbols.range(symbol);
+                // "Up to 2^63" says nothing.
+                model.max = model.max.filter(|&max| max <= FAR_LIMIT);
                 Var { symbol, asked, model, opt: defaults.opt, max: defaults.max, valid: Vec::new() }
             })
             .collect();

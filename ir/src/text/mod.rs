@@ -30,6 +30,7 @@ mod lex;
 mod literal;
 mod parse;
 mod print;
+mod terms;
 
 use crate::{diag::Diag, graph::Module};
 use bytes::Bytes;

@@ -3,24 +3,20 @@
 use super::{
     ParseError,
     lex::{Spot, Token, lex},
-    literal::{from_hex, from_numbers, from_splat},
 };
 use crate::{
     attr::{Attr, Attrs},
-    dim::{Dim, Interval, Symbol},
     graph::{Graph, Module, Node, OpKey, ValueId},
     symbols::Symbols,
-    tensor::{Tensor, element_count},
-    types::{TensorType, Type},
+    types::Type,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
-use trtc_bundle::DType;
 
-type Out<T> = Result<T, ParseError>;
+pub(super) type Out<T> = Result<T, ParseError>;
 
 pub(super) fn parse(text: &str, bytes: &dyn Fn(&str) -> Option<Bytes>) -> Out<Module> {
-    let mut parser = Parser { spots: lex(text)?, at: 0, symbols: Symbols::default(), bytes };
+    let mut parser = Parser { spots: lex(text)?, at: 0, symbols: Symbols::default(), bytes, depth: 0 };
     let mut module = Module::default();
     let mut has_graph = false;
     loop {
@@ -53,11 +49,13 @@ pub(super) fn parse(text: &str, bytes: &dyn Fn(&str) -> Option<Bytes>) -> Out<Mo
     Ok(module)
 }
 
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     spots: Vec<Spot>,
-    at: usize,
-    symbols: Symbols,
-    bytes: &'a dyn Fn(&str) -> Option<Bytes>,
+    pub(super) at: usize,
+    pub(super) symbols: Symbols,
+    pub(super) bytes: &'a dyn Fn(&str) -> Option<Bytes>,
+    /// Brackets and graphs around the place that is read.
+    pub(super) depth: usize,
 }
 
 /// Values of a graph by name while it is read.
@@ -80,31 +78,31 @@ impl Scope {
 }
 
 impl Parser<'_> {
-    fn peek(&self) -> &Token {
+    pub(super) fn peek(&self) -> &Token {
         self.ahead(0)
     }
 
-    fn ahead(&self, n: usize) -> &Token {
+    pub(super) fn ahead(&self, n: usize) -> &Token {
         self.spots.get(self.at + n).map_or(&Token::End, |spot| &spot.token)
     }
 
-    fn next(&mut self) -> Token {
+    pub(super) fn next(&mut self) -> Token {
         let token = self.peek().clone();
         self.at = (self.at + 1).min(self.spots.len().saturating_sub(1));
         token
     }
 
-    fn fail<T>(&self, why: impl Into<String>) -> Out<T> {
+    pub(super) fn fail<T>(&self, why: impl Into<String>) -> Out<T> {
         let spot = self.spots.get(self.at).or(self.spots.last());
         let (line, column) = spot.map_or((1, 1), |spot| (spot.line, spot.column));
         Err(ParseError { line, column, why: why.into() })
     }
 
-    fn is_mark(&self, mark: char) -> bool {
+    pub(super) fn is_mark(&self, mark: char) -> bool {
         *self.peek() == Token::Mark(mark)
     }
 
-    fn eat(&mut self, mark: char) -> bool {
+    pub(super) fn eat(&mut self, mark: char) -> bool {
         let found = self.is_mark(mark);
         if found {
             self.next();
@@ -112,11 +110,11 @@ impl Parser<'_> {
         found
     }
 
-    fn want(&mut self, mark: char) -> Out<()> {
+    pub(super) fn want(&mut self, mark: char) -> Out<()> {
         if self.eat(mark) { Ok(()) } else { self.fail(format!("`{mark}` is wanted")) }
     }
 
-    fn eat_word(&mut self, word: &str) -> bool {
+    pub(super) fn eat_word(&mut self, word: &str) -> bool {
         let found = matches!(self.peek(), Token::Word(w) if w == word);
         if found {
             self.next();
@@ -124,7 +122,7 @@ impl Parser<'_> {
         found
     }
 
-    fn word(&mut self) -> Out<String> {
+    pub(super) fn word(&mut self) -> Out<String> {
         match self.next() {
             Token::Word(word) => Ok(word),
             _ => self.back("a word is wanted"),
@@ -132,28 +130,28 @@ impl Parser<'_> {
     }
 
     /// Fails at the token just taken.
-    fn back<T>(&mut self, why: impl Into<String>) -> Out<T> {
+    pub(super) fn back<T>(&mut self, why: impl Into<String>) -> Out<T> {
         self.at = self.at.saturating_sub(1);
         self.fail(why)
     }
 
-    fn text(&mut self) -> Out<Vec<u8>> {
+    pub(super) fn text(&mut self) -> Out<Vec<u8>> {
         match self.next() {
             Token::Text(bytes) => Ok(bytes),
             _ => self.back("a quoted string is wanted"),
         }
     }
 
-    fn string(&mut self) -> Out<String> {
+    pub(super) fn string(&mut self) -> Out<String> {
         let bytes = self.text()?;
         String::from_utf8(bytes).or_else(|_| self.back("the string has to be UTF-8"))
     }
 
-    fn word_or_string(&mut self) -> Out<String> {
+    pub(super) fn word_or_string(&mut self) -> Out<String> {
         if matches!(self.peek(), Token::Text(_)) { self.string() } else { self.word() }
     }
 
-    fn unsigned<T: TryFrom<u64>>(&mut self) -> Out<T> {
+    pub(super) fn unsigned<T: TryFrom<u64>>(&mut self) -> Out<T> {
         if let Token::Int(value) = *self.peek()
             && let Ok(value) = T::try_from(value)
         {
@@ -163,7 +161,7 @@ impl Parser<'_> {
         self.fail("a whole number is wanted, not too large")
     }
 
-    fn int(&mut self) -> Out<i64> {
+    pub(super) fn int(&mut self) -> Out<i64> {
         let negative = self.eat('-');
         let value: u64 = self.unsigned()?;
         let wide = if negative { -i128::from(value) } else { i128::from(value) };
@@ -171,7 +169,7 @@ impl Parser<'_> {
     }
 
     /// A number of any kind, as text that the standard library reads.
-    fn number(&mut self) -> Out<(String, bool)> {
+    pub(super) fn number(&mut self) -> Out<(String, bool)> {
         let sign = if self.eat('-') { "-" } else { "" };
         match self.next() {
             Token::Int(value) => Ok((format!("{sign}{value}"), false)),
@@ -187,7 +185,7 @@ impl Parser<'_> {
     }
 
     /// `item, item, …` up to `end`, which is taken.
-    fn list<T>(&mut self, end: char, mut item: impl FnMut(&mut Self) -> Out<T>) -> Out<Vec<T>> {
+    pub(super) fn list<T>(&mut self, end: char, mut item: impl FnMut(&mut Self) -> Out<T>) -> Out<Vec<T>> {
         let mut items = Vec::new();
         if self.eat(end) {
             return Ok(items);
@@ -201,133 +199,6 @@ impl Parser<'_> {
                 return self.fail(format!("`,` or `{end}` is wanted"));
             }
         }
-    }
-
-    fn declare_symbol(&mut self) -> Out<()> {
-        self.next();
-        let name = self.word_or_string()?;
-        let symbol = self.symbols.named(&name);
-        let is_int = |parser: &Self| matches!(parser.peek(), Token::Int(_)) || parser.is_mark('-');
-        let min = if is_int(self) { Some(self.int()?) } else { None };
-        if self.next() != Token::Dots {
-            return self.back("`..` is wanted");
-        }
-        let max = if is_int(self) { Some(self.int()?) } else { None };
-        self.symbols.set_range(symbol, Interval { min, max });
-        if self.eat_word("opt") {
-            let opt = self.int()?;
-            self.symbols.set_opt(symbol, opt);
-        }
-        if self.eat_word("unbacked") {
-            self.symbols.set_unbacked(symbol);
-        }
-        Ok(())
-    }
-
-    fn dim(&mut self) -> Out<Dim> {
-        if self.eat('?') {
-            return Ok(Dim::Unknown);
-        }
-        let mut sum = if self.eat('-') { Dim::Known(0).sub(&self.product()?) } else { self.product()? };
-        loop {
-            if self.eat('+') {
-                sum = sum.add(&self.product()?);
-            } else if self.eat('-') {
-                sum = sum.sub(&self.product()?);
-            } else {
-                return Ok(sum);
-            }
-        }
-    }
-
-    fn product(&mut self) -> Out<Dim> {
-        let mut product = self.factor()?;
-        while self.eat('*') {
-            product = product.mul(&self.factor()?);
-        }
-        Ok(product)
-    }
-
-    fn factor(&mut self) -> Out<Dim> {
-        match self.next() {
-            Token::Int(value) => match i64::try_from(value) {
-                Ok(value) => Ok(Dim::Known(value)),
-                Err(_) => self.back("the number is too large"),
-            },
-            Token::Text(name) => match String::from_utf8(name) {
-                Ok(name) => Ok(Dim::symbol(self.symbols.named(&name))),
-                Err(_) => self.back("the string has to be UTF-8"),
-            },
-            Token::Word(word) if self.is_mark('(') => {
-                self.next();
-                let arguments = self.list(')', Parser::dim)?;
-                match (word.as_str(), arguments.as_slice()) {
-                    ("floordiv", [a, b]) => Ok(a.floor_div(b)),
-                    ("mod", [a, b]) => Ok(a.modulo(b)),
-                    ("max", [a, b]) => Ok(a.max(b)),
-                    ("min", [a, b]) => Ok(a.min(b)),
-                    _ => self.back("floordiv, mod, max or min of two dims is wanted"),
-                }
-            }
-            Token::Word(word) => {
-                let symbol: Symbol = self.symbols.named(&word);
-                Ok(Dim::symbol(symbol))
-            }
-            _ => self.back("a dim is wanted"),
-        }
-    }
-
-    fn ty(&mut self) -> Out<Type> {
-        if self.is_mark('?') && *self.ahead(1) != Token::Mark('[') {
-            self.next();
-            return Ok(Type::Unknown);
-        }
-        if let (Token::Word(word), Token::Mark('(')) = (self.peek().clone(), self.ahead(1)) {
-            self.next();
-            self.next();
-            let ty = match word.as_str() {
-                "seq" => Type::Sequence(Box::new(self.ty()?)),
-                "opt" => Type::Optional(Box::new(self.ty()?)),
-                "sparse" => Type::SparseTensor(self.tensor_type()?),
-                "map" => {
-                    let key = self.dtype()?;
-                    self.want(',')?;
-                    Type::Map(key, Box::new(self.ty()?))
-                }
-                _ => return self.back("seq, opt, sparse or map is wanted"),
-            };
-            self.want(')')?;
-            return Ok(ty);
-        }
-        self.tensor_type().map(Type::Tensor)
-    }
-
-    fn dtype(&mut self) -> Out<DType> {
-        let word = self.word()?;
-        DType::from_name(&word).map_or_else(|| self.back(format!("`{word}` is no dtype")), Ok)
-    }
-
-    fn tensor_type(&mut self) -> Out<TensorType> {
-        let dtype = if self.eat('?') { None } else { Some(self.dtype()?) };
-        self.want('[')?;
-        if *self.peek() == Token::Dots {
-            self.next();
-            self.want(']')?;
-            return Ok(TensorType { dtype, shape: None });
-        }
-        let mut dims = Vec::new();
-        if !self.eat(']') {
-            loop {
-                dims.push(self.dim()?);
-                if self.eat(']') {
-                    break;
-                }
-                if !self.eat_word("x") {
-                    return self.fail("`x` or `]` is wanted");
-                }
-            }
-        }
-        Ok(TensorType { dtype, shape: Some(dims) })
     }
 
     /// A type and perhaps known elements, put on a value.
@@ -345,55 +216,6 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `dtype[dims] = elements`.
-    fn tensor(&mut self) -> Out<Tensor> {
-        let ty = self.tensor_type()?;
-        let dims: Option<Vec<i64>> = ty.shape.iter().flatten().map(Dim::known).collect();
-        let (Some(dtype), Some(dims), Some(_)) = (ty.dtype, dims, &ty.shape) else {
-            return self.fail("a constant needs a dtype and dims that are numbers");
-        };
-        self.want('=')?;
-        let start = self.at;
-        let tensor = match self.next() {
-            Token::Mark('[') if dtype == DType::Str => {
-                let list = self.list(']', Parser::text)?;
-                Tensor::strings(dims, list.into_iter().map(Bytes::from).collect())
-            }
-            Token::Mark('[') => {
-                let parts = self.list(']', |parser| parser.number().map(|(text, _)| text))?;
-                from_numbers(dtype, dims, &parts)
-            }
-            Token::Word(word) if word == "splat" => {
-                self.want('(')?;
-                let (one, _) = self.number()?;
-                self.want(')')?;
-                from_splat(dtype, dims, &one)
-            }
-            Token::Word(word) if word == "hex" => {
-                let digits = self.text()?;
-                from_hex(&digits).and_then(|bytes| Tensor::new(dtype, dims, bytes.into()))
-            }
-            Token::Word(word) if word == "hash" => {
-                let hash = self.string()?;
-                match (self.bytes)(&hash) {
-                    Some(bytes) => Tensor::new(dtype, dims, bytes),
-                    None => return self.back("the bytes of this constant are not in the text"),
-                }
-            }
-            _ => return self.back("`[`, splat, hex or hash is wanted"),
-        };
-        match tensor {
-            Some(tensor) => Ok(tensor),
-            None => {
-                self.at = start;
-                let count =
-                    element_count(&ty.shape.iter().flatten().filter_map(Dim::known).collect::<Vec<_>>());
-                let wanted = count.map_or(String::new(), |count| format!(" {count}"));
-                self.fail(format!("the elements do not fit the type: it has{wanted} of {dtype}"))
-            }
-        }
-    }
-
     fn value_name(&mut self) -> Out<String> {
         match self.next() {
             Token::Value(name) => Ok(name),
@@ -406,7 +228,11 @@ impl Parser<'_> {
         if self.eat_word("_") { Ok(None) } else { self.value_name().map(Some) }
     }
 
-    fn graph(&mut self, mut outer: Option<&mut Scope>) -> Out<Graph> {
+    fn graph(&mut self, outer: Option<&mut Scope>) -> Out<Graph> {
+        self.nested(|parser| parser.graph_inside(outer))
+    }
+
+    fn graph_inside(&mut self, mut outer: Option<&mut Scope>) -> Out<Graph> {
         self.next();
         let mut scope = Scope::default();
         if !self.is_mark('(') {

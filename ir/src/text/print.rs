@@ -12,7 +12,7 @@ use crate::{
     tensor::Tensor,
     types::{TensorType, Type},
 };
-use std::fmt::Write;
+use std::{collections::HashSet, fmt::Write};
 use trtc_bundle::DType;
 
 /// How much is printed.
@@ -157,12 +157,13 @@ impl Printer<'_> {
         let inputs: Vec<String> = list(graph.inputs());
         let title = if is_word(&graph.name) { graph.name.clone() } else { quote(graph.name.as_bytes()) };
         let _ = writeln!(self.text, "graph {title}({}){captures} {{", inputs.join(", "));
-        let is_captured: Vec<ValueId> = graph.captures.iter().map(|capture| capture.inner).collect();
+        let is_captured: HashSet<ValueId> = graph.captures.iter().map(|capture| capture.inner).collect();
+        let is_output: HashSet<ValueId> = graph.outputs().iter().copied().collect();
         for id in graph.value_ids() {
             let here = &graph[id];
             if let Some(tensor) = &here.constant
                 && !is_captured.contains(&id)
-                && (!here.users().is_empty() || graph.outputs().contains(&id))
+                && (!here.users().is_empty() || is_output.contains(&id))
             {
                 let line = format!("const {}: {}", value(graph, id), self.constant(tensor));
                 self.line(depth + 1, &line);

@@ -65,6 +65,10 @@ fn mistakes_have_a_place() {
     assert!(fails("graph g() {\n  const %c: i64[2] = hash\"00\"\n}").contains("are not in the text"));
     assert!(fails("graph g() { _ = F() }").contains("needs a name"));
     assert!(fails("graph g(%x: ?) captures(%a: ? = %b) {}").contains("captures nothing"));
+    let deep = format!("graph g(%x: f32[{}1{}]) {{}}", "max(1, ".repeat(5000), ")".repeat(5000));
+    assert!(fails(&deep).contains("nested more than"));
+    let deep = format!("graph g(%x: {}?{}) {{}}", "seq(".repeat(5000), ")".repeat(5000));
+    assert!(fails(&deep).contains("nested more than"));
     assert!(fails("opset \"a").contains("the string does not end"));
 }
 
