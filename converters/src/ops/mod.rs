@@ -36,6 +36,7 @@ mod lp_pool;
 mod lrn;
 mod matmul;
 mod matmul_integer;
+mod matmul_nbits;
 mod ml;
 mod ml_elementwise;
 mod ml_features;
@@ -115,6 +116,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &lrn::Lrn,
     &matmul::MatMul,
     &matmul_integer::MatMulInteger,
+    &matmul_nbits::MatMulNBits,
     &ml::Ml,
     &ml_elementwise::MlElementwise,
     &ml_features::MlFeatures,
