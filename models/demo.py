@@ -96,7 +96,7 @@ def read_line(options, bundle, model, folder):
 
 def verify(options, name, bundle, model):
     given = ["--inputs", text_line.NPZ] if name == READER else ["--random", "1"]
-    said = run([options.trtc, "verify", bundle, "--model", model, *given])
+    said = run([options.trtc, "verify", bundle, "--model", model, "--segments", "--networks", *given])
     print("  " + said.strip().replace("\n", "\n  ") + "\n")
     return largest_difference(said)
 

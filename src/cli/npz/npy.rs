@@ -94,6 +94,8 @@ impl NumpyType {
             (Some('f'), 2 | 4 | 8) => NumpyType::Float(width),
             (Some('c'), 8 | 16) => NumpyType::Complex(width),
             (Some('V'), 1..=16) => NumpyType::Void(width),
+            // How ml_dtypes writes float8_e5m2.
+            (Some('f'), 1) => NumpyType::Void(1),
             (Some('U'), _) => NumpyType::Unicode(width),
             (Some('S'), _) => NumpyType::Bytes(width),
             _ => return refuse(),
@@ -345,6 +347,8 @@ mod tests {
         }
         let dict = "{'shape': (2L,), \"descr\": '>i2', 'fortran_order': False}";
         assert_eq!(npy(1, dict, &[1, 2, 3, 4]).unwrap().bytes, [2, 1, 4, 3]);
+        let dict = "{'descr': '<f1', 'fortran_order': False, 'shape': ()}";
+        assert_eq!(npy(1, dict, &[7]).unwrap().ty, NumpyType::Void(1));
         let dict = "{'descr': '<f8', 'fortran_order': True, 'shape': (1, 2, 2)}";
         let data: Vec<u8> = (0u8..32).collect();
         let places: Vec<u8> =
