@@ -155,6 +155,7 @@ impl Words {
         let mut words = Words { lines: Vec::new(), nodes: Vec::new() };
         for line in raw {
             let line = words.without_numbers(without_driver_tail(line.trim()), network, layer_nodes);
+            let line = one_line(&line);
             if !line.is_empty() && !words.lines.contains(&line) {
                 words.lines.push(line);
             }
@@ -193,6 +194,16 @@ impl Words {
     }
 }
 
+/// The builder at times appends listings of its internals, over many lines: the beginning says what is wrong.
+fn one_line(text: &str) -> String {
+    const CHARS: usize = 400;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line,
+    }
+}
+
 /// On a machine without a GPU each error drags a complaint about the missing driver behind it, as a line of its own or
 /// as a tail, whatever went wrong.
 fn without_driver_tail(line: &str) -> &str {
@@ -210,6 +221,13 @@ mod tests {
                           /_src/common/dispatch/checkMacros.cpp:250 (cudaError 35: CUDA driver version is insufficient \
                           for CUDA runtime version))";
     const GEMM: &str = "Cannot compile operation 'a b@1' for Turing (SM75): FP32 GEMM is not supported.";
+
+    #[test]
+    fn a_listing_is_one_line_and_cut() {
+        assert_eq!(one_line("a\n  b:\tc"), "a b: c");
+        let long = one_line(&"é ".repeat(1000));
+        assert!(long.ends_with('…') && long.chars().count() == 402, "{}", long.chars().count());
+    }
 
     fn words(raw: &[&str]) -> Words {
         let network = Network { nodes: vec!["other".into(), "a b".into()], ..Network::default() };
