@@ -4,6 +4,7 @@
 mod bad_input;
 mod bundle;
 mod docs;
+mod doctor;
 mod partition;
 mod streams;
 mod support;
