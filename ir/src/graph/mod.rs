@@ -355,3 +355,6 @@ impl IndexMut<ValueId> for Graph {
         &mut self.values[id.index()]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,6 +120,9 @@ pub fn prepare(module: &mut Module, shapes: &[ShapeSpec], rules: &dyn Rules) -> 
     let asked = ranges::apply(module, shapes)?;
     let first = run_all(module, rules)?;
     let ranges = ranges::derive(module, &asked, &first.constraints)?;
+    if ranges.symbols.is_empty() {
+        return Ok(Report { ranges, ..first });
+    }
     let mut ledger = first.ledger;
     let second = run_all(module, rules)?;
     ledger.append(second.ledger);
