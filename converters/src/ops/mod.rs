@@ -30,6 +30,7 @@ mod global_pool;
 mod grid_sample;
 mod identity;
 mod instance_normalization;
+mod iterate;
 mod layer_normalization;
 mod logic;
 mod lp_pool;
@@ -110,6 +111,8 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &grid_sample::GridSample,
     &identity::Identity,
     &instance_normalization::InstanceNormalization,
+    &iterate::Loop,
+    &iterate::Scan,
     &layer_normalization::LayerNormalization,
     &logic::Logic,
     &lp_pool::LpPool,

@@ -1,0 +1,734 @@
+//! Loop and Scan: a subgraph, over and over.
+//!
+//! Loop: M [] i64, cond [] bool, states.. -> states.., stacked [trips, ..]..      body: i, cond, states.. -> cond, states.., parts..
+//! Scan: states.., scanned [..s..].. -> states.., stacked [..s..]..              body: states.., parts.. -> states.., parts..
+//! Opsets: Loop 1, 11, 13, 16, 19, 21, 23, 24, 25; Scan 9, 11, 16, 19, 21, 23, 24, 25.     TensorRT: ILoop.
+//! Limits: every node of the body fits an engine; states keep their shapes; a loop that may end early stacks nothing.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        body, check, dims,
+        extent::{self, DimPlan},
+        shape,
+    },
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, ValueId};
+use trtc_network::{
+    TensorId,
+    layer::{ElementWiseOp, Layer, LoopIterator, LoopOutput, LoopOutputKind, Recurrence, TripLimit},
+};
+
+/// Loop.
+#[derive(Debug)]
+pub struct Loop;
+
+/// Scan.
+#[derive(Debug)]
+pub struct Scan;
+
+/// How a loop ends.
+#[derive(Debug)]
+pub struct LoopPlan {
+    /// Trips at most, when they are limited; without a condition also the length of what is stacked.
+    count: Option<DimPlan>,
+    /// The condition may end it.
+    conditional: bool,
+    states: usize,
+}
+
+/// Axes and directions of what is scanned and stacked.
+#[derive(Debug)]
+pub struct ScanPlan {
+    states: usize,
+    length: DimPlan,
+    scanned: Vec<(u32, bool)>,
+    stacked: Vec<(u32, bool)>,
+}
+
+/// As many trips as an i32 counts.
+const FAR: i64 = i32::MAX as i64;
+
+fn body_of(node: NodeView<'_>) -> Result<&Graph, Diag> {
+    node.attrs().graph("body").ok_or_else(|| Diag::invalid("the attribute is missing").slot("body"))
+}
+
+/// What a state is in every iteration: what it starts as, as far as the body leaves it so.
+fn state_type(initial: &Type, next: Option<&Type>) -> Type {
+    let (Some(a), Some(b)) = (initial.as_tensor(), next.and_then(Type::as_tensor)) else {
+        return initial.clone();
+    };
+    let dims = match (&a.shape, &b.shape) {
+        (Some(a), Some(b)) if a.len() == b.len() => {
+            Some(a.iter().zip(b).map(|(a, b)| if a == b { a.clone() } else { Dim::Unknown }).collect())
+        }
+        (Some(a), None) => Some(a.clone()),
+        _ => None,
+    };
+    shape::typed(a.dtype.or(b.dtype), dims)
+}
+
+/// Types of the states: input slots `slots`, body outputs from `first` on. The first pass knows no body.
+fn states(
+    node: NodeView<'_>,
+    body: &Graph,
+    slots: std::ops::Range<usize>,
+    first: usize,
+    pass: usize,
+) -> Vec<Inferred> {
+    slots
+        .enumerate()
+        .map(|(k, slot)| {
+            let initial = shape::same_as_input(node, slot);
+            let next = body.outputs().get(first + k).map(|&id| &body[id].ty).filter(|_| pass > 0);
+            Inferred::from(state_type(&initial, next))
+        })
+        .collect()
+}
+
+/// A state's shape must be the same before and after each iteration, and known as such.
+fn check_states(
+    node: NodeView<'_>,
+    body: &Graph,
+    slots: std::ops::Range<usize>,
+    first: usize,
+    target: &Target,
+) -> Result<(), Refusal> {
+    for (k, slot) in slots.enumerate() {
+        let x = check::operand(node, slot, "v_initial", check::MOVABLE, target)?;
+        check::not_empty(&x, "v_initial")?;
+        let Some(&next) = body.outputs().get(first + k) else {
+            return Err(Refusal::new(Code::INVALID, "the body has too few outputs").slot("body"));
+        };
+        let next = &body[next].ty;
+        let same = next.shape() == Some(x.shape) && !x.shape.contains(&Dim::Unknown);
+        if !same || next.dtype() != Some(x.dtype) {
+            let show = |ty: &Type| ty.show(node.symbols());
+            let why = format!(
+                "state {k} is {} before an iteration and {} after",
+                show(&x.view.value().ty),
+                show(next)
+            );
+            return Err(Refusal::new(Code::CONTROL_FLOW, why)
+                .slot("v_initial")
+                .help("TensorRT's loops carry states of one shape only"));
+        }
+    }
+    Ok(())
+}
+
+/// What is stacked must be a tensor of known type.
+fn check_stacked(body: &Graph, outputs: &[ValueId], target: &Target) -> Result<(), Refusal> {
+    for &output in outputs {
+        let ty = &body[output].ty;
+        let (Some(dtype), Some(dims)) = (ty.dtype(), ty.shape()) else {
+            return Err(
+                Refusal::new(Code::CONTROL_FLOW, "what is stacked has no known dtype and rank").slot("body")
+            );
+        };
+        check::dtype_gate(dtype, "body", check::MOVABLE, target)?;
+        if dims.len() > 7 {
+            return Err(Refusal::new(Code::RANK, "TensorRT holds at most 8 dims").slot("body"));
+        }
+        if dims.contains(&Dim::Known(0)) {
+            return Err(Refusal::new(Code::SHAPE, "what is stacked is an empty tensor").slot("body"));
+        }
+    }
+    Ok(())
+}
+
+/// Recurrences of states, with what stands for them in the body.
+struct Carried {
+    initial: Vec<TensorId>,
+    current: Vec<TensorId>,
+}
+
+fn carry(cx: &mut Emit<'_>, initial: Vec<TensorId>) -> Carried {
+    let current = initial
+        .iter()
+        .map(|&x| {
+            let info = cx.info(x).clone();
+            cx.tensor(info.dtype, info.dims)
+        })
+        .collect();
+    Carried { initial, current }
+}
+
+/// Captured values of the body are tensors around the loop.
+fn bind_captures(cx: &mut Emit<'_>, node: NodeView<'_>, body: &Graph, bind: &mut Vec<(ValueId, TensorId)>) {
+    let outers = body::captured(node, &[body]);
+    let tensors: Vec<TensorId> = outers.iter().map(|&outer| cx.outer(outer)).collect();
+    bind.extend(body::bindings(body, &outers, &tensors));
+}
+
+/// The body's condition never ends the loop: a constant true, or what came in.
+fn always(body: &Graph) -> bool {
+    let Some(&out) = body.outputs().first() else { return false };
+    let mut at = out;
+    for _ in 0..64 {
+        if let Some(constant) = &body[at].constant {
+            return constant.to_i64s().is_some_and(|v| v.iter().all(|&v| v != 0));
+        }
+        if body.inputs().get(1) == Some(&at) {
+            return true;
+        }
+        match body[at].producer() {
+            Some((id, _)) if &*body[id].op.op_type == "Identity" => match body[id].input(0) {
+                Some(input) => at = input,
+                None => return false,
+            },
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// The loop starts for certain, and only its count ends it.
+fn unconditional(node: NodeView<'_>, body: &Graph) -> bool {
+    let starts = match node.input(1) {
+        None => true,
+        Some(view) => view.constant().and_then(|c| c.to_i64s()).is_some_and(|v| v.iter().all(|&v| v != 0)),
+    };
+    starts && (node.input(1).is_none() && body.outputs().is_empty() || always(body))
+}
+
+impl Converter for Loop {
+    type Plan = LoopPlan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Loop", 25)],
+        dtypes: check::MOVABLE,
+        layers: "ILoop",
+        limits: "every node of the body fits an engine; states keep their shapes; a loop that may end early stacks nothing",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+            Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
+            Code::BODY,
+            Code::CONTROL_FLOW,
+            Code::INVALID,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let body = body_of(node)?;
+        let count = node.input_count().saturating_sub(2);
+        if body.inputs().len() != count + 2 || body.outputs().len() < count + 1 {
+            let why = format!(
+                "{} inputs and {} outputs for {count} states",
+                body.inputs().len(),
+                body.outputs().len()
+            );
+            return Err(Diag::invalid(why).slot("body"));
+        }
+        let mut results = states(node, body, 2..count + 2, 1, 1);
+        let limit = dims::scalar(node, 0);
+        let most = limit.and_then(|limit| node.symbols().interval(limit).max).map(|most| most.max(0));
+        let trips = match limit {
+            Some(limit) if unconditional(node, body) && *limit != Dim::Unknown => {
+                dims::max(node, limit, &Dim::Known(0))
+            }
+            _ => cx.unbacked("trips", Interval { min: Some(0), max: most }),
+        };
+        for &output in &body.outputs()[count + 1..] {
+            results.push(stacked(&body[output].ty, &trips, 0).into());
+        }
+        Ok(results)
+    }
+
+    fn body_inputs(&self, node: NodeView<'_>, _: &str, pass: usize) -> Vec<Inferred> {
+        let Ok(body) = body_of(node) else { return Vec::new() };
+        let scalar = |dtype| Inferred::from(Type::tensor(dtype, Vec::new()));
+        let mut list = vec![scalar(DType::I64), scalar(DType::Bool)];
+        list.extend(states(node, body, 2..node.input_count().max(2), 1, pass));
+        list
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<LoopPlan, Refusal> {
+        let body = body_of(node).map_err(crate::ctx::window::refused)?;
+        let states = node.input_count().saturating_sub(2);
+        if body.inputs().len() != states + 2 || body.outputs().len() < states + 1 {
+            return Err(
+                Refusal::new(Code::INVALID, "inputs and outputs do not match the states").slot("body")
+            );
+        }
+        for (slot, name, dtype) in [(0, "M", DType::I64), (1, "cond", DType::Bool)] {
+            if node.input(slot).is_some() {
+                let x = check::operand(node, slot, name, &[dtype], target)?;
+                if x.shape.iter().any(|dim| *dim != Dim::Known(1)) {
+                    return Err(Refusal::new(Code::SHAPE, "must be one element").slot(name));
+                }
+            }
+        }
+        check_states(node, body, 2..states + 2, 1, target)?;
+        let outputs = &body.outputs()[states + 1..];
+        check_stacked(body, outputs, target)?;
+        let conditional = !unconditional(node, body);
+        // A limit beyond every count is no limit.
+        let limit = dims::scalar(node, 0).and_then(Dim::known);
+        let count = node.input(0).is_some() && !(conditional && limit.is_some_and(|limit| limit >= FAR));
+        if !count && !conditional {
+            return Err(Refusal::new(Code::CONTROL_FLOW, "nothing ends the loop").slot("cond"));
+        }
+        if !outputs.is_empty() && conditional {
+            let why = "the loop may end early, and TensorRT stacks a number of parts that is known before";
+            return Err(Refusal::new(Code::CONTROL_FLOW, why).slot("cond"));
+        }
+        let trips = dims::scalar(node, 0).cloned().unwrap_or(Dim::Unknown);
+        if !outputs.is_empty() && trips.known().is_some_and(|trips| trips < 1) {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        let count = if count { Some(extent::require_dim(node, &trips, "M")?) } else { None };
+        body::plan(node, body, "body", target)?;
+        Ok(LoopPlan { count, conditional, states })
+    }
+
+    fn emit(&self, plan: LoopPlan, cx: &mut Emit<'_>) -> Outputs {
+        let node = cx.node();
+        let Ok(body) = body_of(node) else {
+            cx.fault("no body");
+            return Outputs::new();
+        };
+        let scalar = |cx: &mut Emit<'_>, slot: usize| {
+            let x = cx.input(slot);
+            if cx.rank(x) == 0 { x } else { cx.reshape(x, Vec::new()) }
+        };
+        let count = plan.count.map(|count| {
+            let count = cx.dim(&count);
+            cx.reshape(count, Vec::new())
+        });
+        // Beside a condition TensorRT-RTX compares its i32 counter with the limit as it is.
+        let count = count.map(|count| if plan.conditional { narrowed(cx, count) } else { count });
+        let truth = match node.input(1) {
+            Some(_) => scalar(cx, 1),
+            None => cx.scalar(DType::Bool, 0, 1.0),
+        };
+        let initial = (0..plan.states).map(|k| cx.input(k + 2)).collect();
+        let states = carry(cx, initial);
+        let start = cx.scalar(DType::I64, 0, 0.0);
+        let place = carry(cx, vec![start]);
+        let condition = if plan.conditional { Some(carry(cx, vec![truth])) } else { None };
+        let mut bind = vec![
+            (body.inputs()[0], place.current[0]),
+            (body.inputs()[1], condition.as_ref().map_or(truth, |c| c.current[0])),
+        ];
+        bind.extend(body.inputs()[2..].iter().copied().zip(states.current.iter().copied()));
+        bind_captures(cx, node, body, &mut bind);
+        let one = cx.scalar(DType::I64, 0, 1.0);
+        let mut region = cx.region(body, &bind);
+        // The place counts up beside the body's own layers.
+        cx.open_region();
+        let next_place = cx.elementwise(place.current[0], one, ElementWiseOp::Sum);
+        region.layers.extend(cx.close_region(Vec::new()).layers);
+        let at = |k: usize| region.outputs.get(k).copied().unwrap_or(TensorId(u32::MAX));
+        let mut recurrences =
+            vec![Recurrence { initial: place.initial[0], current: place.current[0], next: next_place }];
+        let mut limits: Vec<(TripLimit, TensorId)> =
+            count.map(|count| (TripLimit::Count, count)).into_iter().collect();
+        if let Some(condition) = condition {
+            let (initial, current) = (condition.initial[0], condition.current[0]);
+            recurrences.push(Recurrence { initial, current, next: at(0) });
+            limits.push((TripLimit::While, current));
+        }
+        let mut results = Vec::new();
+        for k in 0..plan.states {
+            let (initial, current) = (states.initial[k], states.current[k]);
+            recurrences.push(Recurrence { initial, current, next: at(k + 1) });
+            results.push(LoopOutput {
+                kind: LoopOutputKind::LastValue,
+                value: current,
+                axis: 0,
+                length: None,
+            });
+        }
+        for k in plan.states + 1..body.outputs().len() {
+            results.push(LoopOutput {
+                kind: LoopOutputKind::Concatenate,
+                value: at(k),
+                axis: 0,
+                length: count,
+            });
+        }
+        cx.layer(Layer::Loop { limits, recurrences, iterators: Vec::new(), body: region.layers, results })
+    }
+}
+
+/// The count as i32, at most [`FAR`].
+fn narrowed(cx: &mut Emit<'_>, count: TensorId) -> TensorId {
+    let most = cx.scalar(DType::I64, 0, FAR as f64);
+    let count = cx.elementwise(count, most, ElementWiseOp::Min);
+    cx.cast(count, DType::I32)
+}
+
+/// The type of parts that are stacked along `axis`.
+fn stacked(part: &Type, trips: &Dim, axis: i64) -> Type {
+    let Some(part) = part.as_tensor() else { return Type::Unknown };
+    let dims = part.shape.as_ref().and_then(|dims| {
+        let mut dims = dims.clone();
+        let at = shape::axis(axis, dims.len() + 1).ok()?;
+        dims.insert(at, trips.clone());
+        Some(dims)
+    });
+    shape::typed(part.dtype, dims)
+}
+
+/// Numbers of states and of scanned inputs.
+fn counts(node: NodeView<'_>, body: &Graph) -> Result<(usize, usize), Diag> {
+    let all = node.input_count();
+    let scanned = usize::try_from(node.int("num_scan_inputs", 0)).ok().filter(|&n| (1..=all).contains(&n));
+    let scanned = scanned.ok_or_else(|| Diag::invalid(format!("of {all} inputs")).slot("num_scan_inputs"))?;
+    let states = all - scanned;
+    if body.inputs().len() != all || body.outputs().len() < states {
+        let why = format!(
+            "{} inputs and {} outputs for {states} states",
+            body.inputs().len(),
+            body.outputs().len()
+        );
+        return Err(Diag::invalid(why).slot("body"));
+    }
+    Ok((states, scanned))
+}
+
+/// Entry `k` of a list attribute; 0 unless it is given.
+fn entry(node: NodeView<'_>, name: &str, k: usize) -> i64 {
+    node.attrs().ints(name).and_then(|list| list.get(k)).copied().unwrap_or(0)
+}
+
+impl Converter for Scan {
+    type Plan = ScanPlan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("Scan", 25)],
+        dtypes: check::MOVABLE,
+        layers: "ILoop",
+        limits: "every node of the body fits an engine; states keep their shapes",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::BODY,
+            Code::CONTROL_FLOW,
+            Code::INVALID,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let body = body_of(node)?;
+        let (count, scanned) = counts(node, body)?;
+        let mut results = states(node, body, 0..count, 0, 1);
+        let mut trips = Dim::Unknown;
+        for k in 0..scanned {
+            let Some(x) = node.input(count + k).and_then(|x| x.shape()) else { continue };
+            let axis = shape::axis(entry(node, "scan_input_axes", k), x.len());
+            let dim = &x[axis.map_err(|diag| diag.slot("scan_input_axes"))?];
+            match (&trips, dim) {
+                (Dim::Known(a), Dim::Known(b)) if a != b => {
+                    return Err(Diag::invalid(format!("inputs of {a} and {b} steps")));
+                }
+                (Dim::Known(_), _) => {}
+                _ => trips = dim.clone(),
+            }
+        }
+        for (k, &output) in body.outputs()[count..].iter().enumerate() {
+            results.push(stacked(&body[output].ty, &trips, entry(node, "scan_output_axes", k)).into());
+        }
+        Ok(results)
+    }
+
+    fn body_inputs(&self, node: NodeView<'_>, _: &str, pass: usize) -> Vec<Inferred> {
+        let Ok(body) = body_of(node) else { return Vec::new() };
+        let Ok((count, scanned)) = counts(node, body) else { return Vec::new() };
+        let mut list = states(node, body, 0..count, 0, pass);
+        for k in 0..scanned {
+            let x = node.input(count + k);
+            let dims = x.and_then(|x| x.shape()).and_then(|dims| {
+                let axis = shape::axis(entry(node, "scan_input_axes", k), dims.len()).ok()?;
+                let mut dims = dims.to_vec();
+                dims.remove(axis);
+                Some(dims)
+            });
+            list.push(shape::typed(x.and_then(|x| x.dtype()), dims).into());
+        }
+        list
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<ScanPlan, Refusal> {
+        let refused = crate::ctx::window::refused;
+        let body = body_of(node).map_err(refused)?;
+        let (states, count) = counts(node, body).map_err(refused)?;
+        check_states(node, body, 0..states, 0, target)?;
+        let outputs = &body.outputs()[states..];
+        check_stacked(body, outputs, target)?;
+        let mut scanned = Vec::new();
+        for k in 0..count {
+            let x = check::operand(node, states + k, "scan_inputs", check::MOVABLE, target)?;
+            check::never_empty(&x, "scan_inputs")?;
+            let axis = check::axis(entry(node, "scan_input_axes", k), x.rank(), "scan_input_axes")?;
+            scanned.push((axis as u32, entry(node, "scan_input_directions", k) != 0));
+        }
+        let mut stacked = Vec::new();
+        for (k, &output) in outputs.iter().enumerate() {
+            let rank = body[output].ty.shape().map_or(0, <[Dim]>::len) + 1;
+            let axis = check::axis(entry(node, "scan_output_axes", k), rank, "scan_output_axes")?;
+            stacked.push((axis as u32, entry(node, "scan_output_directions", k) != 0));
+        }
+        body::plan(node, body, "body", target)?;
+        let length = extent::own_dim(node, states, scanned[0].0 as usize);
+        Ok(ScanPlan { states, length, scanned, stacked })
+    }
+
+    fn emit(&self, plan: ScanPlan, cx: &mut Emit<'_>) -> Outputs {
+        let node = cx.node();
+        let Ok(body) = body_of(node) else {
+            cx.fault("no body");
+            return Outputs::new();
+        };
+        let count = cx.dim(&plan.length);
+        let count = cx.reshape(count, Vec::new());
+        let initial = (0..plan.states).map(|k| cx.input(k)).collect();
+        let states = carry(cx, initial);
+        let mut iterators = Vec::new();
+        for (k, &(axis, reverse)) in plan.scanned.iter().enumerate() {
+            let x = cx.input(plan.states + k);
+            let mut info = cx.info(x).clone();
+            info.dims.remove(axis as usize);
+            let current = cx.tensor(info.dtype, info.dims);
+            iterators.push(LoopIterator { x, current, axis, reverse });
+        }
+        let currents = states.current.iter().copied().chain(iterators.iter().map(|it| it.current));
+        let mut bind: Vec<(ValueId, TensorId)> = body.inputs().iter().copied().zip(currents).collect();
+        bind_captures(cx, node, body, &mut bind);
+        let region = cx.region(body, &bind);
+        let at = |k: usize| region.outputs.get(k).copied().unwrap_or(TensorId(u32::MAX));
+        let (mut recurrences, mut results) = (Vec::new(), Vec::new());
+        for k in 0..plan.states {
+            let (initial, current) = (states.initial[k], states.current[k]);
+            recurrences.push(Recurrence { initial, current, next: at(k) });
+            results.push(LoopOutput {
+                kind: LoopOutputKind::LastValue,
+                value: current,
+                axis: 0,
+                length: None,
+            });
+        }
+        for (k, &(axis, reverse)) in plan.stacked.iter().enumerate() {
+            let kind = if reverse { LoopOutputKind::Reverse } else { LoopOutputKind::Concatenate };
+            results.push(LoopOutput { kind, value: at(plan.states + k), axis, length: Some(count) });
+        }
+        let limits = vec![(TripLimit::Count, count)];
+        cx.layer(Layer::Loop { limits, recurrences, iterators, body: region.layers, results })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::Code;
+
+    use trtc_ir::{Attr, Attrs, Graph, Node, OpKey, Tensor, Type, ValueId};
+
+    fn node(graph: &mut Graph, op: &str, since: u32, inputs: &[ValueId]) -> ValueId {
+        let n = graph.node_count();
+        let y = graph.add_value(&format!("{op}{n}_y"), Type::Unknown);
+        let inputs = inputs.iter().copied().map(Some);
+        graph.add_node(Node::new(
+            &format!("{op}{n}"),
+            OpKey::new("", op),
+            since,
+            Attrs::new(),
+            inputs,
+            [Some(y)],
+        ));
+        y
+    }
+
+    /// state = state * 2 + captured; stacks the state. The condition: what came in, or `sum(state) < 10`.
+    fn loop_body(conditional: bool, stacks: bool) -> Graph {
+        let mut g = Graph::new("body");
+        g.add_input("i", Type::Unknown);
+        let cond = g.add_input("cond_in", Type::Unknown);
+        let state = g.add_input("state", Type::Unknown);
+        let outer = g.add_capture(ValueId(3), "outer", Type::Unknown);
+        let twice = node(&mut g, "Add", 14, &[state, state]);
+        let next = node(&mut g, "Add", 14, &[twice, outer]);
+        let out = if conditional {
+            let total = node(&mut g, "ReduceMax", 20, &[next]);
+            let total = {
+                let axes = g.add_constant("axes", list(&[0]));
+                node(&mut g, "Squeeze", 25, &[total, axes])
+            };
+            let most = g.add_constant("most", f32s([], &[10.0]));
+            node(&mut g, "Less", 13, &[total, most])
+        } else {
+            node(&mut g, "Identity", 25, &[cond])
+        };
+        g.add_output(out);
+        g.add_output(next);
+        if stacks {
+            let part = node(&mut g, "Neg", 13, &[next]);
+            g.add_output(part);
+        }
+        g
+    }
+
+    fn looped(trips: i64, body: Graph) -> Case {
+        let stacks = body.outputs().len() > 2;
+        Case::new("Loop", 25)
+            .constant(i64s([], &[trips]))
+            .constant(bools([], &[true]))
+            .input(f32s([3], &[0.5, -1.0, 0.25]))
+            .outside(f32s([3], &[1.0, 2.0, -0.5]))
+            .attr("body", Attr::Graph(Box::new(body)))
+            .outputs(if stacks { 2 } else { 1 })
+    }
+
+    #[test]
+    fn loops() {
+        looped(3, loop_body(false, false)).check(F32);
+        looped(3, loop_body(false, true)).check(F32);
+        looped(3, loop_body(false, true)).dynamic(2, ["N"]).dynamic(3, ["N"]).check(F32);
+        assert_eq!(looped(3, loop_body(false, true)).types(), ["f32[3]", "f32[3 x 3]"]);
+        assert_eq!(looped(3, loop_body(true, true)).types(), ["f32[3]", "f32[node.trips x 3]"]);
+    }
+
+    #[test]
+    fn conditions() {
+        looped(9, loop_body(true, false)).check(F32);
+        looped(2, loop_body(true, false)).check(F32);
+        looped(i64::MAX, loop_body(true, false)).check(F32);
+        let open = Case::new("Loop", 25).input(i64s([1], &[2])).input(bools([], &[false])).input(noise([3]));
+        let open = open.outside(f32s([3], &[1.0, 2.0, -0.5])).sizes(0, ["2"]);
+        open.attr("body", Attr::Graph(Box::new(loop_body(true, false)))).check(F32);
+    }
+
+    #[test]
+    fn places() {
+        let mut g = Graph::new("body");
+        let i = g.add_input("i", Type::Unknown);
+        let cond = g.add_input("cond_in", Type::Unknown);
+        let state = g.add_input("state", Type::Unknown);
+        let next = node(&mut g, "Add", 14, &[state, i]);
+        g.add_output(cond);
+        g.add_output(next);
+        g.add_output(i);
+        let case = Case::new("Loop", 25).input(i64s([], &[4])).absent().input(i64s([2], &[5, 6])).outputs(2);
+        let case = case.attr("body", Attr::Graph(Box::new(g)));
+        case.clone().sizes(0, ["4"]).check(Tolerance::Exact);
+        case.refused(Code::SHAPE_VALUE);
+    }
+
+    #[test]
+    fn loop_refusals() {
+        looped(3, loop_body(true, true)).refused(Code::CONTROL_FLOW);
+        looped(0, loop_body(false, true)).refused(Code::SHAPE);
+        let no_end =
+            Case::new("Loop", 25).absent().constant(bools([], &[true])).input(noise([3])).outside(noise([3]));
+        let no_end = no_end.outside(noise([3]));
+        no_end.attr("body", Attr::Graph(Box::new(loop_body(false, false)))).refused(Code::CONTROL_FLOW);
+        let case = |m: Tensor, state: Tensor| {
+            let case = Case::new("Loop", 25)
+                .input(m)
+                .constant(bools([], &[true]))
+                .input(state.clone())
+                .outside(state);
+            case.attr("body", Attr::Graph(Box::new(loop_body(false, false))))
+        };
+        case(noise([]), noise([3])).refused(Code::DTYPE_KERNEL);
+        case(i64s([2], &[1, 2]), noise([3])).refused(Code::SHAPE);
+        let one = || i64s([], &[1]);
+        case(one(), f64s([3], &[1.0; 3])).refused(Code::DTYPE_UNREPRESENTABLE);
+        case(one(), noise([3])).untyped(2).refused(Code::DTYPE_UNKNOWN);
+        case(one(), noise([3])).unranked(2).refused(Code::RANK_UNKNOWN);
+        case(one(), noise([1; 9])).refused(Code::RANK);
+        case(one(), noise([3])).dynamic(2, ["?"]).refused(Code::CONTROL_FLOW);
+        case(one(), bf16s([3], &[1.0; 3])).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        let mut grows = loop_body(false, false);
+        let state = grows.inputs()[2];
+        let joined = grows.add_value("joined", Type::Unknown);
+        let mut attrs = Attrs::new();
+        attrs.set("axis", Attr::Int(0));
+        let inputs = [Some(state), Some(state)];
+        grows.add_node(Node::new("join", OpKey::new("", "Concat"), 13, attrs, inputs, [Some(joined)]));
+        let out = grows.outputs()[0];
+        grows.set_outputs(vec![out, joined]);
+        looped(3, grows).refused(Code::CONTROL_FLOW);
+        let mut strange = loop_body(false, false);
+        let state = strange.inputs()[2];
+        node(&mut strange, "Mystery", 1, &[state]);
+        looped(3, strange).refused(Code::BODY);
+        assert!(Case::new("Loop", 25).input(one()).invalid().contains("missing"));
+        let few =
+            Case::new("Loop", 25).input(one()).attr("body", Attr::Graph(Box::new(loop_body(false, false))));
+        assert!(
+            few.outside(noise([1])).outside(noise([1])).outside(noise([1])).invalid().contains("0 states")
+        );
+    }
+
+    /// state [2] = state + part; stacks state * part.
+    fn scan_body() -> Graph {
+        let mut g = Graph::new("body");
+        let state = g.add_input("state", Type::Unknown);
+        let part = g.add_input("part", Type::Unknown);
+        let next = node(&mut g, "Add", 14, &[state, part]);
+        let shown = node(&mut g, "Mul", 14, &[state, part]);
+        g.add_output(next);
+        g.add_output(shown);
+        g
+    }
+
+    fn scan(x: Tensor) -> Case {
+        let body = Attr::Graph(Box::new(scan_body()));
+        Case::new("Scan", 25)
+            .input(noise([2]))
+            .input(x)
+            .attr("body", body)
+            .int("num_scan_inputs", 1)
+            .outputs(2)
+    }
+
+    #[test]
+    fn scans() {
+        scan(noise([4, 2])).check(F32);
+        scan(noise([4, 2])).dynamic(1, ["S", "2"]).check(F32);
+        scan(noise([4, 2])).ints("scan_input_directions", &[1]).check(F32);
+        scan(noise([4, 2])).ints("scan_output_directions", &[1]).check(F32);
+        scan(noise([2, 4])).ints("scan_input_axes", &[1]).ints("scan_output_axes", &[-1]).check(F32);
+        let open = scan(noise([2, 4])).ints("scan_input_axes", &[1]).ints("scan_output_axes", &[1]);
+        assert_eq!(open.dynamic(1, ["2", "S"]).types(), ["f32[2]", "f32[2 x S]"]);
+    }
+
+    #[test]
+    fn scan_refusals() {
+        refused_dtypes(|x| {
+            let body = Attr::Graph(Box::new(scan_body()));
+            Case::new("Scan", 25)
+                .input(x(&[2]))
+                .input(x(&[4, 2]))
+                .attr("body", body)
+                .int("num_scan_inputs", 1)
+        });
+        scan(noise([4, 2])).dynamic(1, ["0", "2"]).refused(Code::SHAPE);
+        scan(noise([4, 1])).dynamic(0, ["1"]).dynamic(1, ["4", "2"]).refused(Code::CONTROL_FLOW);
+        let mut strange = scan_body();
+        let part = strange.inputs()[1];
+        node(&mut strange, "Mystery", 1, &[part]);
+        let strange = Attr::Graph(Box::new(strange));
+        scan(noise([4, 2])).attr("body", strange).refused(Code::BODY);
+        let body = Attr::Graph(Box::new(scan_body()));
+        let high = Case::new("Scan", 25).input(noise([1; 9])).input(noise([1, 1])).attr("body", body);
+        high.int("num_scan_inputs", 1).refused(Code::RANK);
+        let none = scan(noise([4, 2])).int("num_scan_inputs", 3);
+        assert!(none.invalid().contains("of 2 inputs"));
+        assert!(Case::new("Scan", 25).input(noise([2])).invalid().contains("missing"));
+    }
+}
