@@ -15,8 +15,9 @@ pub const MOVABLE: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32,
 pub const CARRIED: &[DType] =
     &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::Bool, DType::U8];
 
-/// [`NUMBERS`], and u8 as in [`CARRIED`]: for operators that only compare, so that nothing wraps.
-pub const ORDERED: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8];
+/// [`NUMBERS`], u8 as in [`CARRIED`], and i8, which is computed in i32 (`ctx::elementwise::wide` and `narrowed`).
+pub const WITH_BYTES: &[DType] =
+    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8];
 
 /// A present input of known dtype and rank.
 #[derive(Clone, Copy, Debug)]

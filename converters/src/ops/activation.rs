@@ -3,7 +3,7 @@
 //! x [d0..dn] T  ->  y [d0..dn] T
 //! Opsets: attributes as in the newest version; Relu 14 integers; Gelu 20; Swish 24.
 //! TensorRT: IActivationLayer; HardSwish, Mish, Swish, Celu, Shrink of several layers.
-//! Limits: floats; Relu also i32, i64; not empty.
+//! Limits: floats; Relu also i32, i64, i8; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -27,7 +27,7 @@ pub enum Plan {
     /// One layer with its constants.
     Layer(ActivationKind, f32, f32),
     /// max(x, 0), for integers.
-    Positive,
+    Positive(DType),
     /// x · f(αx + β).
     Gated(ActivationKind, f32, f32),
     /// x · sigmoid(αx).
@@ -42,12 +42,14 @@ pub enum Plan {
     Affine(f32, f32),
 }
 
+const RELU: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8];
+
 fn plan_of(node: NodeView<'_>, dtype: DType) -> Result<Plan, Refusal> {
     let alpha = |default| node.float("alpha", default);
     let beta = |default| node.float("beta", default);
     let layer = |kind| Plan::Layer(kind, 0.0, 0.0);
     Ok(match node.op() {
-        "Relu" if dtype.is_int() => Plan::Positive,
+        "Relu" if dtype.is_int() => Plan::Positive(dtype),
         "Relu" => layer(ActivationKind::Relu),
         "Sigmoid" => layer(ActivationKind::Sigmoid),
         "Tanh" => layer(ActivationKind::Tanh),
@@ -107,7 +109,7 @@ impl Converter for Activation {
         ],
         dtypes: check::FLOATS,
         layers: "IActivationLayer",
-        limits: "Relu also i32, i64",
+        limits: "Relu also i32, i64, i8",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -126,7 +128,7 @@ impl Converter for Activation {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let allowed = if node.op() == "Relu" { check::NUMBERS } else { check::FLOATS };
+        let allowed = if node.op() == "Relu" { RELU } else { check::FLOATS };
         let x = elementwise::gate(node, 0, "X", allowed, target)?;
         plan_of(node, x.dtype)
     }
@@ -135,9 +137,11 @@ impl Converter for Activation {
         let x = cx.input(0);
         vec![match plan {
             Plan::Layer(kind, alpha, beta) => cx.activation(x, kind, alpha, beta),
-            Plan::Positive => {
+            Plan::Positive(dtype) => {
+                let x = elementwise::wide(cx, x);
                 let zero = elementwise::scalar_like(cx, x, 0.0);
-                cx.elementwise(x, zero, ElementWiseOp::Max)
+                let y = cx.elementwise(x, zero, ElementWiseOp::Max);
+                cx.cast(y, dtype)
             }
             Plan::Gated(kind, alpha, beta) => {
                 let gate = cx.activation(x, kind, alpha, beta);
@@ -235,6 +239,7 @@ mod tests {
         with("Shrink", 9, "lambd", 1.0);
         Case::new("Gelu", 20).input(x()).str("approximate", "tanh").check(F32);
         Case::new("Relu", 14).input(i32s([3], &[-1, 0, 5])).check(Tolerance::Exact);
+        Case::new("Relu", 14).input(i8s([3], &[-1, 0, 5])).check(Tolerance::Exact);
         Case::new("Relu", 14).input(i64s([3], &[-1, 0, 5])).check(Tolerance::Exact);
     }
 

@@ -3,7 +3,7 @@
 //! x [d0..dn] T  ->  y [d0..dn with 1, or without the axis] i64
 //! Opsets: 1; 11 negative axis; 12 select_last_index; 13 bf16.
 //! TensorRT: IReduceLayer, IElementWiseLayer, ISelectLayer (TopK would leave ties in any order).
-//! Limits: f32, f16, bf16, i32, i64, u8; rank ≥ 1; not empty.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8; rank ≥ 1; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -31,7 +31,7 @@ impl Converter for ArgExtreme {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("ArgMax", 13), Key::onnx("ArgMin", 13)],
-        dtypes: check::ORDERED,
+        dtypes: check::WITH_BYTES,
         layers: "IReduceLayer, IElementWiseLayer, ISelectLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -51,7 +51,7 @@ impl Converter for ArgExtreme {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "data", check::ORDERED, target)?;
+        let x = elementwise::gate(node, 0, "data", check::WITH_BYTES, target)?;
         check::never_empty(&x, "data")?;
         Ok(Plan {
             op: if node.op() == "ArgMax" { ReduceOp::Max } else { ReduceOp::Min },
@@ -63,6 +63,7 @@ impl Converter for ArgExtreme {
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
+        let x = elementwise::wide(cx, x);
         let y = first::extreme_position(cx, x, plan.axis, plan.op, plan.last);
         vec![if plan.keep_dims { y } else { cx.one(Layer::Squeeze { x: y, axes: vec![plan.axis] }) }]
     }
@@ -87,6 +88,7 @@ mod tests {
                 dynamic.int("select_last_index", 1).check(Tolerance::Exact);
             }
             Case::new(op, 13).input(u8s([3], &[1, 200, 200])).check(Tolerance::Exact);
+            Case::new(op, 13).input(i8s([3], &[-1, 100, 100])).check(Tolerance::Exact);
             Case::new(op, 13).input(f32s([3], &[1.0, 2.0, 2.0])).int("keepdims", 0).check(Tolerance::Exact);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! a [..] T, b [..] T  ->  c [broadcast] T
 //! Opsets: 7 broadcasting; 13 bf16; 14 more integers.     TensorRT: IElementWiseLayer SUM, SUB, PROD, DIV.
-//! Limits: f32, f16, bf16, i32, i64; not empty.
+//! Limits: f32, f16, bf16, i32, i64; u8 and i8 wrap; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -21,6 +21,7 @@ pub struct Arithmetic;
 pub struct Plan {
     op: ElementWiseOp,
     rank: usize,
+    dtype: DType,
 }
 
 fn op_of(node: NodeView<'_>) -> ElementWiseOp {
@@ -37,7 +38,7 @@ impl Converter for Arithmetic {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Add", 14), Key::onnx("Sub", 14), Key::onnx("Mul", 14), Key::onnx("Div", 14)],
-        dtypes: check::NUMBERS,
+        dtypes: check::WITH_BYTES,
         layers: "IElementWiseLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -59,13 +60,14 @@ impl Converter for Arithmetic {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let (_, rank) = elementwise::gates(node, &["A", "B"], check::NUMBERS, target)?;
-        Ok(Plan { op: op_of(node), rank })
+        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::WITH_BYTES, target)?;
+        Ok(Plan { op: op_of(node), rank, dtype })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let (a, b) = (elementwise::input(cx, 0, plan.rank), elementwise::input(cx, 1, plan.rank));
-        vec![cx.elementwise(a, b, plan.op)]
+        let [a, b] = [0, 1].map(|slot| elementwise::wide_input(cx, slot, plan.rank));
+        let y = cx.elementwise(a, b, plan.op);
+        vec![elementwise::narrowed(cx, y, plan.dtype)]
     }
 }
 
@@ -93,6 +95,21 @@ mod tests {
             .constant(f32s([], &[0.5]))
             .check(Tolerance::Exact);
         Case::new("Mul", 14).input(f32s([], &[3.0])).input(f32s([], &[0.5])).check(Tolerance::Exact);
+    }
+
+    // ONNX Runtime has no arithmetic of bytes; these wrap as numpy's do.
+    #[test]
+    fn bytes() {
+        let gives = |op: &str, unsigned: [u8; 4], signed: [i8; 4]| {
+            let case = Case::new(op, 14).input(u8s([4], &[7, 200, 255, 3]));
+            case.constant(u8s([4], &[2, 100, 255, 5])).gives(Tolerance::Exact, &[u8s([4], &unsigned)]);
+            let case = Case::new(op, 14).input(i8s([4], &[7, -100, 127, -3]));
+            case.constant(i8s([4], &[2, 100, -1, 5])).gives(Tolerance::Exact, &[i8s([4], &signed)]);
+        };
+        gives("Add", [9, 44, 254, 8], [9, 0, 126, 2]);
+        gives("Sub", [5, 100, 0, 254], [5, 56, -128, -8]);
+        gives("Mul", [14, 32, 1, 15], [14, -16, -127, -15]);
+        gives("Div", [3, 2, 1, 0], [3, -1, -127, 0]);
     }
 
     #[test]

@@ -12,10 +12,7 @@ use crate::{
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::{
-    TensorId,
-    layer::{ElementWiseOp, UnaryOp},
-};
+use trtc_network::layer::{ElementWiseOp, UnaryOp};
 
 /// The converter.
 #[derive(Debug)]
@@ -78,35 +75,18 @@ impl Converter for Cast {
             _ if from == to => x,
             // Not through the layer, whose result for 0.5 or 256 is nowhere documented.
             DType::Bool => {
-                let x = if from == DType::I8 { cx.cast(x, DType::I32) } else { x };
+                let x = elementwise::wide(cx, x);
                 let zero = elementwise::scalar_like(cx, x, 0.0);
                 let same = cx.elementwise(x, zero, ElementWiseOp::Equal);
                 cx.unary(same, UnaryOp::Not)
             }
-            DType::U8 if !from.is_float() && from != DType::Bool => {
-                let x = if from == DType::I8 { cx.cast(x, DType::I32) } else { x };
-                let low = modulo_256(cx, x);
-                cx.cast(low, carrier(DType::U8))
-            }
-            // −128 … 127: the lowest byte of x + 128, less 128.
-            DType::I8 if matches!(from, DType::I32 | DType::I64 | DType::U8) => {
-                let half = elementwise::scalar_like(cx, x, 128.0);
-                let moved = cx.elementwise(x, half, ElementWiseOp::Sum);
-                let low = modulo_256(cx, moved);
-                let low = cx.elementwise(low, half, ElementWiseOp::Sub);
-                cx.cast(low, DType::I8)
+            DType::U8 | DType::I8 if from.is_int() => {
+                let x = elementwise::wide(cx, x);
+                elementwise::narrowed(cx, x, to)
             }
             to => cx.cast(x, carrier(to)),
         }]
     }
-}
-
-/// The lowest byte, as 0 … 255: x − 256 · floor(x / 256).
-fn modulo_256(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
-    let byte = elementwise::scalar_like(cx, x, 256.0);
-    let whole = cx.elementwise(x, byte, ElementWiseOp::FloorDiv);
-    let high = cx.elementwise(whole, byte, ElementWiseOp::Prod);
-    cx.elementwise(x, high, ElementWiseOp::Sub)
 }
 
 fn truth(node: NodeView<'_>, dim: &Dim) -> Dim {

@@ -3,7 +3,7 @@
 //! x [d0..dn] T, (min [] T), (max [] T)  ->  y [d0..dn] T
 //! Opsets: 1, 6 bounds as attributes; 11 as inputs; 12 integers; 13 bf16.
 //! TensorRT: IActivationLayer CLIP for constant bounds of floats; otherwise IElementWiseLayer MAX, MIN.
-//! Limits: f32, f16, bf16, i32, i64, u8; not empty. Either bound may be absent or known only at run time.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8; not empty. Either bound may be absent or known only at run time.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -38,7 +38,7 @@ impl Converter for Clip {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Clip", 13)],
-        dtypes: check::ORDERED,
+        dtypes: check::WITH_BYTES,
         layers: "IActivationLayer, IElementWiseLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -51,12 +51,12 @@ impl Converter for Clip {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "input", check::ORDERED, target)?;
+        let x = elementwise::gate(node, 0, "input", check::WITH_BYTES, target)?;
         let mut present = [false; 2];
         let mut values = [None; 2];
         for (k, name) in ["min", "max"].into_iter().enumerate() {
             let Some(view) = node.input(k + 1) else { continue };
-            let bound = elementwise::gate(node, k + 1, name, check::ORDERED, target)?;
+            let bound = elementwise::gate(node, k + 1, name, check::WITH_BYTES, target)?;
             let one = bound.shape.iter().all(|dim| *dim == Dim::Known(1));
             if bound.dtype != x.dtype || !one {
                 let why = format!("a bound must be one {}", x.dtype);
@@ -74,20 +74,23 @@ impl Converter for Clip {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let mut y = cx.input(0);
+        let x = cx.input(0);
+        let mut y = elementwise::wide(cx, x);
         match plan {
             Plan::Layer(min, max) => y = cx.activation(y, ActivationKind::Clip, min, max),
             Plan::Bounds { min, max, rank } => {
                 for (slot, there, op) in [(1, min, ElementWiseOp::Max), (2, max, ElementWiseOp::Min)] {
                     if there {
                         let bound = cx.input(slot);
+                        let bound = elementwise::wide(cx, bound);
                         let bound = cx.reshape(bound, vec![1; rank]);
                         y = cx.elementwise(y, bound, op);
                     }
                 }
             }
         }
-        vec![y]
+        let dtype = cx.dtype(x);
+        vec![cx.cast(y, dtype)]
     }
 }
 
@@ -126,6 +129,8 @@ mod tests {
     fn bytes() {
         let case = Case::new("Clip", 13).input(u8s([3], &[0, 200, 255]));
         case.constant(u8s([], &[100])).constant(u8s([], &[220])).check(Tolerance::Exact);
+        let case = Case::new("Clip", 13).input(i8s([3], &[-128, 5, 127]));
+        case.constant(i8s([], &[-10])).input(i8s([], &[20])).check(Tolerance::Exact);
     }
 
     #[test]

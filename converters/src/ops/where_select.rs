@@ -2,11 +2,11 @@
 //!
 //! condition [..] bool, x [..] T, y [..] T  ->  z [broadcast] T
 //! Opsets: 9; 16 bf16.     TensorRT: ISelectLayer.
-//! Limits: f32, f16, bf16, i32, i64, u8, bool; not empty.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8, bool; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, small},
+    ctx::{elementwise, small},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -15,6 +15,9 @@ use trtc_network::Layer;
 /// The converter.
 #[derive(Debug)]
 pub struct Where;
+
+const ALLOWED: &[DType] =
+    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool];
 
 /// Rank of the result.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ impl Converter for Where {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Where", 16)],
-        dtypes: check::CARRIED,
+        dtypes: ALLOWED,
         layers: "ISelectLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -45,8 +48,8 @@ impl Converter for Where {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let condition = elementwise::gate(node, 0, "condition", &[DType::Bool], target)?;
-        let x = elementwise::gate(node, 1, "X", check::CARRIED, target)?;
-        let y = elementwise::gate(node, 2, "Y", check::CARRIED, target)?;
+        let x = elementwise::gate(node, 1, "X", ALLOWED, target)?;
+        let y = elementwise::gate(node, 2, "Y", ALLOWED, target)?;
         if x.dtype != y.dtype {
             return Err(Refusal::new(Code::INVALID, format!("{} beside {}", y.dtype, x.dtype)).slot("Y"));
         }
@@ -94,7 +97,7 @@ mod tests {
     fn numbers() {
         // ONNX Runtime has no Where of bool: condition 1 takes the first row of x, 0 takes y.
         case(DType::Bool).gives(Tolerance::Exact, &[bools([2, 3], &[true, false, true, false, true, true])]);
-        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8] {
+        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8] {
             case(dtype).check(Tolerance::Exact);
             case(dtype).dynamic(0, ["N", "1"]).dynamic(1, ["N", "3"]).check(Tolerance::Exact);
         }
@@ -114,7 +117,7 @@ mod tests {
         let bit = || Case::new("Where", 16).input(bools([1], &[true]));
         let x = || f32s([1], &[1.0]);
         bit().input(f64s([1], &[1.0])).input(f64s([1], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
-        bit().input(i8s([1], &[1])).input(i8s([1], &[1])).refused(Code::DTYPE_KERNEL);
+        bit().input(f8s([1], &[1])).input(f8s([1], &[1])).refused(Code::DTYPE_KERNEL);
         bit().input(x()).untyped(1).input(x()).refused(Code::DTYPE_UNKNOWN);
         bit().input(x()).input(x()).unranked(2).refused(Code::RANK_UNKNOWN);
         bit().input(x()).input(x()).dynamic(0, ["1"; 9]).refused(Code::RANK);
