@@ -7,7 +7,7 @@ use trtc_bundle::{MappedFile, Product, Target};
 use trtc_converters::{LowerError, Registry, SegmentIo, lower};
 use trtc_ir::{Code, Graph, NodeId, Refusal, Tensor};
 use trtc_network::Lowered;
-use trtc_partitioner::{Forced, Partition, Segment, SegmentKind, partition};
+use trtc_partitioner::{Forced, Partition, Segment, SegmentKind, partition_with};
 
 /// What has become of a segment.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn build_target(
     let mut engines: HashMap<Vec<NodeId>, (Lowered, Option<Engine>)> = HashMap::new();
     loop {
         let start = Instant::now();
-        let partition = partition(graph, symbols, target, Registry::get(), &forced)
+        let partition = partition_with(graph, symbols, target, Registry::get(), &forced, &options.cost)
             .map_err(|_| Error::bug("a cycle after the passes"))?;
         spent.partition_s += start.elapsed().as_secs_f64();
         let mut failed = false;

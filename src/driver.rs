@@ -1,7 +1,7 @@
 //! The pipeline, a line a stage.
 
 use crate::{
-    Error, ErrorKind, Events, Options,
+    Error, Events, Options,
     assemble::{Assembly, TargetParts},
     build::{BuiltSegment, BuiltTarget, Spent, build_target},
     policy::Policy,
@@ -10,7 +10,7 @@ use crate::{
 use std::{path::Path, time::Instant};
 use trtc_converters::Registry;
 use trtc_partitioner::{
-    Forced, ModelInfo, PlacementName, Report, SegmentStatus, TargetReport, Timings, target_report,
+    Forced, ModelInfo, Report, SegmentStatus, TargetReport, Timings, partition_with, target_report,
 };
 
 /// Partitions a model without building anything: needs no library. `-` reads the model from standard input.
@@ -23,8 +23,9 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
     let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     let mut targets: Vec<TargetReport> = Vec::new();
     for target in options.targets_or_default() {
-        let partition = trtc_partitioner::partition(graph, symbols, &target, Registry::get(), &Forced::new())
-            .map_err(|_| Error::bug("a cycle after the passes"))?;
+        let partition =
+            partition_with(graph, symbols, &target, Registry::get(), &Forced::new(), &options.cost)
+                .map_err(|_| Error::bug("a cycle after the passes"))?;
         targets.push(target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources));
     }
     Ok(report(model, &prepared, targets, None))
@@ -33,7 +34,7 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
 /// The hash of a model and its external data, as bundles hold it of the model that they were compiled from.
 ///
 /// # Errors
-/// [`ErrorKind::Input`] for a file that is no valid model.
+/// [`crate::ErrorKind::Input`] for a file that is no valid model.
 pub fn model_hash(model: &Path) -> Result<trtc_bundle::Hash, Error> {
     Ok(Source::open(model)?.hash())
 }
@@ -43,13 +44,13 @@ pub fn model_hash(model: &Path) -> Result<trtc_bundle::Hash, Error> {
 /// A failed build never ends a compile: its nodes go to the host with the builder's words as the reason.
 ///
 /// # Errors
-/// [`ErrorKind::Input`] for a file that is no valid model, options that do not fit it, or a path that cannot be written;
-/// [`ErrorKind::Missing`] when an engine is to be built and the library is not there; [`ErrorKind::Check`] for a host node
+/// [`crate::ErrorKind::Input`] for a file that is no valid model, options that do not fit it, or a path that cannot be written;
+/// [`crate::ErrorKind::Missing`] when an engine is to be built and the library is not there; [`crate::ErrorKind::Check`] for a host node
 /// under [`Options::strict`].
 pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events) -> Result<Report, Error> {
     let policy = match &options.policy {
         Some(path) if options.strict => Some(Policy::read(path)?),
-        _ => options.strict.then(Policy::default),
+        _ => options.strict.then(Policy::nothing),
     };
     let mut timings = Timings::default();
     let mut spent = Spent::default();
@@ -71,7 +72,7 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
     events.stage("write");
     let reports: Vec<TargetReport> = built.iter().map(|built| built_report(&prepared, built)).collect();
     if let Some(policy) = &policy {
-        strict(&reports, policy)?;
+        policy.check(&reports)?;
     }
     let ((), seconds) = timed(|| {
         let mut assembly = Assembly::create(out, &source)?;
@@ -121,20 +122,4 @@ fn built_report(prepared: &Prepared, built: &BuiltTarget) -> TargetReport {
         }
     }
     report
-}
-
-/// Under `--strict` a host node that the policy does not allow is an error.
-fn strict(reports: &[TargetReport], policy: &Policy) -> Result<(), Error> {
-    let rows = reports.iter().flat_map(|report| &report.nodes);
-    let mut host = rows.filter(|row| row.placement == PlacementName::Host && !policy.allows(row));
-    let Some(first) = host.next() else { return Ok(()) };
-    let more = host.count();
-    let text = format!(
-        "strict: node `{}` ({}) is on the host: {}{}",
-        first.name,
-        first.op,
-        first.reason.as_deref().unwrap_or("no reason"),
-        if more > 0 { format!(", and {more} more nodes") } else { String::new() }
-    );
-    Err(Error::new(ErrorKind::Check, text))
 }

@@ -8,6 +8,7 @@ mod assemble;
 mod build;
 #[cfg(feature = "tensorrt")]
 mod cache;
+mod diff;
 mod driver;
 mod error;
 mod finish;
@@ -15,17 +16,20 @@ mod networks;
 mod options;
 mod policy;
 mod prepare;
+pub mod testing;
 #[cfg(feature = "tensorrt")]
 #[doc(hidden)]
 pub mod worker;
 
+pub use diff::{Diff, TargetDiff, diff, read_report};
 pub use driver::{compile, model_hash, partition};
 pub use error::{Error, ErrorKind};
 pub use finish::{FinishedTarget, build};
 pub use networks::{network, raised_networks};
 pub use options::{Events, Options, Quiet};
+pub use policy::check_policy;
 pub use trtc_bundle::{Bundle, Target};
-pub use trtc_partitioner::Report;
+pub use trtc_partitioner::{CostModel, Report};
 
 /// Program, version and commit, as bundles name their producer.
 pub(crate) const PRODUCER: &str = concat!("trtc ", env!("TRTC_VERSION"));

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 use trtc_bundle::Target;
+use trtc_partitioner::CostModel;
 
 /// How to compile. Made by [`Options::default`] and changed by the methods.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,7 @@ pub struct Options {
     pub(crate) worker: Option<PathBuf>,
     pub(crate) keep_failures: Option<PathBuf>,
     pub(crate) policy: Option<PathBuf>,
+    pub(crate) cost: CostModel,
     pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) defer: bool,
 }
@@ -71,10 +73,15 @@ impl Options {
         self
     }
 
-    /// What [`Options::strict`] lets stay on the host: a file of rules, one a line: `op NonZero`,
-    /// `node /head/*  code E04*` (all conditions of a line hold; `*` stands for any text, `#` begins a comment).
+    /// What [`Options::strict`] lets stay on the host: a policy file in TOML, which docs/partitioning.md describes.
     pub fn policy(mut self, path: impl Into<PathBuf>) -> Options {
         self.policy = Some(path.into());
+        self
+    }
+
+    /// What nodes, copies and segments are estimated to take; decides what runs where.
+    pub fn cost_model(mut self, model: CostModel) -> Options {
+        self.cost = model;
         self
     }
 

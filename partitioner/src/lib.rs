@@ -6,8 +6,11 @@
 mod choose;
 mod cluster;
 mod cost;
+mod dot;
 mod duplicate;
 mod layout;
+mod operators;
+mod page;
 mod partition;
 mod refine;
 mod report;

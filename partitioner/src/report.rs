@@ -213,6 +213,19 @@ pub enum PlacementName {
     Removed,
 }
 
+impl PlacementName {
+    /// The word of the JSON report.
+    pub fn word(self) -> &'static str {
+        match self {
+            PlacementName::Engine => "engine",
+            PlacementName::Host => "host",
+            PlacementName::Schedule => "schedule",
+            PlacementName::Folded => "folded",
+            PlacementName::Removed => "removed",
+        }
+    }
+}
+
 /// A node of the source model and the IR nodes that stand for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceNode {

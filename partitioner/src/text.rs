@@ -134,10 +134,11 @@ fn reasons(rows: &[NodeRow], f: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(f, "        help: {help}")?;
         }
         let more = rows.len().saturating_sub(3);
-        let names: Vec<_> = rows.iter().take(3).map(|row| format!("`{}`", row.name)).collect();
+        let names: Vec<_> = rows.iter().take(3).map(|row| format!("`{}`", shortened(&row.name))).collect();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let cost: u64 = rows.iter().filter_map(|row| row.host_ns).sum();
-        writeln!(f, "        {}{more}; {}", names.join(", "), time(cost))?;
+        let cost = if cost > 0 { format!("; {}", time(cost)) } else { String::new() };
+        writeln!(f, "        {}{more}{cost}", names.join(", "))?;
     }
     if groups.len() > GROUPS {
         let rest: usize = groups.iter().skip(GROUPS).map(|(_, rows)| rows.len()).sum();
@@ -152,6 +153,15 @@ pub(crate) fn without_figures(row: &NodeRow) -> &str {
     match row.code.as_deref() {
         Some("E0901") => reason.split(':').next().unwrap_or(reason),
         _ => reason,
+    }
+}
+
+/// The end of a long name: nodes of nested bodies differ there.
+fn shortened(name: &str) -> String {
+    const KEPT: usize = 60;
+    match name.char_indices().rev().nth(KEPT) {
+        Some((at, last)) => format!("…{}", &name[at + last.len_utf8()..]),
+        None => name.to_owned(),
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Measure latency and throughput of a bundle or a model.
     Bench(BenchArgs),
+    /// Say what changed between two reports: moved nodes, new refusals, bytes. Exit code 1 when they differ.
+    Diff(DiffArgs),
     /// Say what a bundle holds.
     Inspect(InspectArgs),
     /// Build the engines of a bundle that were deferred, on the machine that will run them.
@@ -57,6 +59,9 @@ pub struct ModelOptions {
     /// Compute float64 in float32 where TensorRT has no float64, instead of leaving it to the host
     #[arg(long)]
     pub allow_f64_as_f32: bool,
+    /// What nodes, copies and segments take, in TOML that changes some of the defaults; `off` places nothing by cost
+    #[arg(long, value_name = "FILE|off")]
+    pub cost_model: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +108,22 @@ pub struct PartitionArgs {
     /// Write the partition to FILE, for --check
     #[arg(long, value_name = "FILE")]
     pub bless: Option<PathBuf>,
+    /// Fail, after printing, when any node would run on the host
+    #[arg(long)]
+    pub strict: bool,
+    /// What --strict lets pass: a policy file in TOML
+    #[arg(long, value_name = "FILE", requires = "strict")]
+    pub policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// Report in JSON (`partition --format json`, `compile --report`), or a bundle
+    #[arg(value_name = "A")]
+    pub before: PathBuf,
+    /// The one to compare it with
+    #[arg(value_name = "B")]
+    pub now: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 pub fn run(args: &CompileArgs) -> Result<()> {
     let out_path = output(args)?;
-    let mut options = partition::options(&args.options).strict(args.strict);
+    let mut options = partition::options(&args.options)?.strict(args.strict);
     if let Some(limit) = args.build_time_limit {
         options = options.build_time_limit(limit);
     }

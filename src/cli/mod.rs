@@ -5,6 +5,7 @@ mod bench;
 mod build;
 mod compare;
 mod compile;
+mod diff;
 mod doctor;
 mod elements;
 mod failure;
@@ -79,6 +80,7 @@ fn run(command: Command) -> Result<()> {
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Build(args) => build::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Partition(args) => partition::run(&args),
         Command::Inspect(args) => inspect::run(&args),

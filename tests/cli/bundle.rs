@@ -35,11 +35,14 @@ fn nothing_is_left_of_a_compile_that_fails() {
     // The unknown operator stays on the host, which --strict forbids and a policy allows.
     let strict = trtc(&["compile", &good, "-o", &out, "--target", "host", "--strict"]).code(1);
     assert!(strict.stderr.contains("on the host"), "{}", strict.stderr);
-    let policy = folder.file("policy", "op Add\nop *Unheard  # ours\n");
-    let bad_policy = folder.file("bad policy", "op");
+    let policy = folder.file(
+        "policy",
+        "[policy]\nallow = [{ op = \"*Unheard\", reason = \"ours\" }, { op = \"Add\", reason = \"host\" }]",
+    );
+    let bad_policy = folder.file("bad policy", "\nop");
     let arguments = ["compile", &good, "-o", &out, "--target", "host", "--strict", "--policy"];
     let said = trtc(&[&arguments[..], &[&bad_policy]].concat()).code(2);
-    assert!(said.stderr.contains("bad policy:1"), "{}", said.stderr);
+    assert!(said.stderr.contains("bad policy: line 2"), "{}", said.stderr);
     assert_eq!(folder.names(), ["bad policy", "bad.onnx", "good.onnx", "policy"]);
     trtc(&[&arguments[..], &[&policy]].concat()).code(0);
     let unwritable = trtc(&["compile", &good, "-o", "/no/such/folder/out.trtc", "--target", "host"]).code(2);

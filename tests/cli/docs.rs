@@ -6,7 +6,7 @@ use std::path::Path;
 const MARK: &str =
     "<!-- From here on generated from `--help`: TRTC_BLESS=1 cargo test -p trtc --test cli docs -->\n";
 const COMMANDS: &[&str] =
-    &["compile", "partition", "run", "verify", "bench", "inspect", "build", "ops", "doctor"];
+    &["compile", "partition", "run", "verify", "bench", "diff", "inspect", "build", "ops", "doctor"];
 
 #[test]
 fn the_page_of_the_command_line_is_up_to_date() {

@@ -76,3 +76,55 @@ fn a_snapshot_is_blessed_and_checked() {
     let changed = trtc_in(&here, &["partition", "m.onnx", "--check", "snap.json"]).code(1);
     assert!(changed.stdout.contains("node `last`"), "{}", changed.stdout);
 }
+
+#[test]
+fn reports_and_bundles_are_compared() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(false));
+    let (a, b) = (folder.path("a.json"), folder.path("b.trtc"));
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    trtc(&["compile", &model, "-o", b, "--target", "host", "--report", a]).code(0);
+    assert_eq!(trtc(&["diff", a, b]).code(0).stdout, "");
+    let other = folder.model("n.onnx", &small_model(true));
+    let report = |model: &str| trtc(&["partition", model, "--format", "json"]).code(0).stdout;
+    let (b, c) = (folder.file("b.json", report(&model)), folder.file("c.json", report(&other)));
+    let said = trtc(&["diff", &b, &c]).code(1);
+    assert!(said.stdout.contains("node `last`") && said.stderr.contains("differ"), "{}", said.stdout);
+    let said = trtc(&["diff", a, &model]).code(2);
+    assert!(said.stderr.contains("m.onnx"), "{}", said.stderr);
+    assert!(trtc(&["diff", a, "/no/such/file"]).code(2).stderr.contains("/no/such/file"));
+    assert!(trtc(&["diff", a, &folder.file("d.json", "{\"a\": 1}")]).code(2).stderr.contains("no report"));
+}
+
+#[test]
+fn a_dry_run_keeps_to_a_policy() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(false));
+    let said = trtc(&["partition", &model, "--strict"]).code(1);
+    assert!(said.stdout.contains("Unheard") && said.stderr.contains("`last`"), "{}", said.stderr);
+    let policy =
+        folder.file("p.toml", "[policy]\nallow = [{ op = \"*Unheard\", reason = \"nobody knows it\" }]");
+    trtc(&["partition", &model, "--strict", "--policy", &policy]).code(0);
+    let policy = folder.file("q.toml", "[policy]\nmax_host_nodes = 0");
+    let said = trtc(&["partition", &model, "--strict", "--policy", &policy]).code(1);
+    assert!(said.stderr.contains("allows 0"), "{}", said.stderr);
+}
+
+#[test]
+fn a_cost_model_is_read_from_a_file() {
+    let folder = Folder::new();
+    let model = folder.model("m.onnx", &small_model(false));
+    let engines = |cost: &[&str]| {
+        let said = trtc(&[&["partition", &model, "--format", "json"], cost].concat()).code(0);
+        let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        report["targets"][0]["totals"]["engines"].as_u64().unwrap()
+    };
+    // One addition before a host node is not worth an engine, unless the host is slow.
+    assert_eq!(engines(&[]), 0);
+    assert_eq!(engines(&["--cost-model", "off"]), 1);
+    let slow = folder.file("slow.toml", "[base.host.node_us]\nelementwise = 5000");
+    assert_eq!(engines(&["--cost-model", &slow]), 1);
+    let bad = folder.file("bad.toml", "[base]\ncopies = 1");
+    let said = trtc(&["partition", &model, "--cost-model", &bad]).code(2);
+    assert!(said.stderr.contains("bad.toml") && said.stderr.contains("copies"), "{}", said.stderr);
+}
