@@ -1,6 +1,6 @@
 //! What changed between two reports: nodes that moved, new refusals, sums.
 
-use crate::{Error, ErrorKind};
+use crate::Error;
 use std::{collections::HashMap, fmt, path::Path};
 use trtc_bundle::{Bundle, Target};
 use trtc_partitioner::{ModelInfo, NodeRow, Report, TargetReport};
@@ -162,7 +162,7 @@ fn placed(row: &NodeRow) -> String {
 /// Reads a report: JSON of `trtc partition` or `trtc compile --report`, or the reports within a bundle.
 ///
 /// # Errors
-/// [`ErrorKind::Input`] for a file that is neither, or is damaged.
+/// [`crate::ErrorKind::Input`] for a file that is neither, or is damaged.
 pub fn read_report(path: &Path) -> Result<Report, Error> {
     let refuse = |why: &dyn fmt::Display| Error::input(format!("{}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|error| refuse(&error))?;
@@ -171,7 +171,11 @@ pub fn read_report(path: &Path) -> Result<Report, Error> {
     }
     drop(text);
     let bundle = Bundle::open(path).map_err(|error| {
-        Error::new(ErrorKind::Input, error.to_string()).help("a report in JSON or a bundle is wanted")
+        let text = error.to_string();
+        // Some errors name the file themselves.
+        let named = text.contains(&path.display().to_string());
+        let error = if named { Error::input(text) } else { refuse(&text) };
+        error.help("a report in JSON or a bundle is wanted")
     })?;
     let manifest = bundle.manifest();
     let mut targets: Vec<TargetReport> = Vec::new();
