@@ -3,15 +3,14 @@
 use crate::{
     Error, Events, Options,
     assemble::{Assembly, TargetParts},
-    build::{BuiltSegment, BuiltTarget, Spent, build_target},
+    build::{BuiltSegment, BuiltTarget, build_targets},
+    plan::plan,
     policy::Policy,
     prepare::{Prepared, Source, prepare},
 };
-use std::{path::Path, time::Instant};
+use std::{collections::HashSet, path::Path, time::Instant};
 use trtc_converters::Registry;
-use trtc_partitioner::{
-    Forced, ModelInfo, Report, SegmentStatus, TargetReport, Timings, partition_with, target_report,
-};
+use trtc_partitioner::{Forced, ModelInfo, Report, SegmentStatus, TargetReport, Timings, target_report};
 
 /// Partitions a model without building anything: needs no library. `-` reads the model from standard input.
 ///
@@ -23,9 +22,7 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
     let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     let mut targets: Vec<TargetReport> = Vec::new();
     for target in options.targets_or_default() {
-        let partition =
-            partition_with(graph, symbols, &target, Registry::get(), &Forced::new(), &options.cost)
-                .map_err(|_| Error::bug("a cycle after the passes"))?;
+        let partition = plan(&prepared, &target, &Forced::new(), &HashSet::new(), options)?;
         targets.push(target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources));
     }
     Ok(report(model, &prepared, targets, None))
@@ -53,7 +50,6 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
         _ => options.strict.then(Policy::nothing),
     };
     let mut timings = Timings::default();
-    let mut spent = Spent::default();
 
     events.stage("open");
     let (source, seconds) = timed(|| Source::open(model))?;
@@ -64,10 +60,7 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
     timings.passes_s = seconds;
 
     events.stage("build");
-    let mut built = Vec::new();
-    for target in options.targets_or_default() {
-        built.push(build_target(&prepared, &source.loaded.files, &target, options, events, &mut spent)?);
-    }
+    let (built, spent) = build_targets(&prepared, &source.loaded.files, options, events)?;
 
     events.stage("write");
     let reports: Vec<TargetReport> = built.iter().map(|built| built_report(&prepared, built)).collect();
@@ -87,6 +80,7 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
     timings.partition_s = spent.partition_s;
     timings.convert_s = spent.convert_s;
     timings.build_s = spent.build_s;
+    timings.recover_s = spent.recover_s;
     Ok(report(model, &prepared, reports, Some(timings)))
 }
 
@@ -115,11 +109,13 @@ fn built_report(prepared: &Prepared, built: &BuiltTarget) -> TargetReport {
                 row.status = SegmentStatus::Built;
                 row.build_s = Some(engine.seconds);
                 row.engine_bytes = Some(engine.bytes.len() as u64);
+                row.cached = engine.cached;
             }
             BuiltSegment::Engine { engine: None, .. } => row.status = SegmentStatus::Deferred,
             BuiltSegment::Host => row.status = SegmentStatus::Host,
             BuiltSegment::Constant(_) => row.status = SegmentStatus::Constant,
         }
     }
+    report.failures.clone_from(&built.failures);
     report
 }

@@ -6,14 +6,12 @@
 
 mod assemble;
 mod build;
-#[cfg(feature = "tensorrt")]
-mod cache;
 mod diff;
 mod driver;
 mod error;
-mod finish;
 mod networks;
 mod options;
+mod plan;
 mod policy;
 mod prepare;
 pub mod testing;
@@ -21,10 +19,10 @@ pub mod testing;
 #[doc(hidden)]
 pub mod worker;
 
+pub use build::{CacheUse, FinishedTarget, build_deferred as build, cache_use, default_cache_dir};
 pub use diff::{Diff, TargetDiff, diff, read_report};
 pub use driver::{compile, model_hash, partition};
 pub use error::{Error, ErrorKind};
-pub use finish::{FinishedTarget, build};
 pub use networks::{network, raised_networks};
 pub use options::{Events, Options, Quiet};
 pub use policy::check_policy;

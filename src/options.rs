@@ -19,7 +19,12 @@ pub struct Options {
     pub(crate) policy: Option<PathBuf>,
     pub(crate) cost: CostModel,
     pub(crate) cache_dir: Option<PathBuf>,
+    pub(crate) cache_limit_bytes: Option<u64>,
+    pub(crate) recovery_time_limit: Option<Duration>,
+    pub(crate) ort_library: Option<PathBuf>,
     pub(crate) defer: bool,
+    #[cfg(all(feature = "tensorrt", debug_assertions))]
+    pub(crate) inject: Vec<crate::worker::InjectAt>,
 }
 
 impl Options {
@@ -91,6 +96,36 @@ impl Options {
         self
     }
 
+    /// Most bytes that the engines of [`Options::cache_dir`] take; those that were not used for longest go first. 10 GiB
+    /// unless set.
+    pub fn cache_limit_bytes(mut self, bytes: u64) -> Options {
+        self.cache_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// How long the compile may look for the nodes that make builds fail, for each target. Then all that may be to blame
+    /// goes to the host. As long as one build may take unless set.
+    pub fn recovery_time_limit(mut self, limit: Duration) -> Options {
+        self.recovery_time_limit = Some(limit);
+        self
+    }
+
+    /// The ONNX Runtime library that folds heavy constants, instead of the one that is found. Without any they are
+    /// computed at run time.
+    pub fn ort_library(mut self, path: impl Into<PathBuf>) -> Options {
+        self.ort_library = Some(path.into());
+        self
+    }
+
+    /// Makes workers die of every network that holds all of these nodes, for tests.
+    #[cfg(all(feature = "tensorrt", debug_assertions))]
+    #[doc(hidden)]
+    pub fn inject(mut self, nodes: &[&str], how: crate::worker::Inject) -> Options {
+        let nodes = nodes.iter().map(|&name| name.to_owned()).collect();
+        self.inject.push(crate::worker::InjectAt { nodes, how });
+        self
+    }
+
     /// Whether engines are built now (the default), or all deferred: the bundle then runs on the CPU until
     /// [`crate::build`] builds them. Deferring needs no library.
     pub fn build_engines(mut self, build: bool) -> Options {
@@ -118,6 +153,12 @@ pub trait Events: Sync {
     /// The builder has ended: seconds, and the bytes of the engine, or its words.
     fn build_ended(&self, target: &Target, segment: &str, seconds: f64, result: Result<u64, &str>) {
         let _ = (target, segment, seconds, result);
+    }
+
+    /// A network that could not be built was looked into: seconds, the first build included, and the nodes that go to the
+    /// host.
+    fn recovered(&self, target: &Target, segment: &str, seconds: f64, nodes: &[&str]) {
+        let _ = (target, segment, seconds, nodes);
     }
 
     /// Something to tell that ends nothing.

@@ -234,7 +234,7 @@ fn a_worker_ends_when_its_parent_does() {
     let (mut child, mut socket) = bare_worker();
     let request = serde_json::json!({
         "library": "/nowhere", "target": "rtx-1.7:sm89", "workspace_bytes": null, "max_threads": null,
-        "network": chain(1).network, "blobs": [], "inject": "Hang",
+        "network": chain(1).network, "blobs": [], "inject": [{ "nodes": [], "how": "Hang" }],
     });
     let json = request.to_string();
     socket.write_all(&(json.len() as u64).to_le_bytes()).unwrap();

@@ -14,6 +14,8 @@ mod page;
 mod partition;
 mod refine;
 mod report;
+mod resegment;
+mod runs;
 mod segments;
 mod sizes;
 mod text;
@@ -22,7 +24,9 @@ pub use choose::Estimate;
 pub use cost::{CostModel, CostModelError};
 pub use partition::{Forced, Partition, Placement, Segment, SegmentKind, partition, partition_with};
 pub use report::{
-    CrossingRow, EstimateRow, ModelInfo, NodeRow, PlacementName, Report, SegmentRow, SegmentStatus,
-    SourceNode, TargetReport, Timings, Totals, target_report,
+    CrossingRow, EstimateRow, FailureRow, ModelInfo, NodeRow, PlacementName, Report, SegmentRow,
+    SegmentStatus, SourceNode, TargetReport, Timings, Totals, target_report,
 };
+pub use resegment::{Pieces, boundary, split_segments};
+pub use runs::split_long_runs;
 pub use sizes::value_bytes;

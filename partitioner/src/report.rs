@@ -41,6 +41,9 @@ pub struct Timings {
     pub build_s: f64,
     /// Writing the bundle.
     pub write_s: f64,
+    /// Finding out which nodes make builds fail, first builds included; summed over engines.
+    #[serde(default)]
+    pub recover_s: f64,
 }
 
 /// The model of a report.
@@ -71,6 +74,9 @@ pub struct TargetReport {
     /// What the partition is estimated to take, against maximal clusters and the host alone.
     #[serde(default)]
     pub estimate: EstimateRow,
+    /// What the builder could not build, and what was done about it; compile only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureRow>,
 }
 
 /// Estimates in nanoseconds; docs/partitioning.md says how they are made.
@@ -102,6 +108,26 @@ pub struct CrossingRow {
     pub to: Vec<String>,
     /// Whether it is an output of the graph.
     pub output: bool,
+}
+
+/// A network that could not be built.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailureRow {
+    /// Segment, as it was called then.
+    pub segment: String,
+    /// Code: E9001 refused, E9002 crashed, E9003 ran out of time, E9004 a fault of ours.
+    pub code: String,
+    /// The builder's own words.
+    pub words: String,
+    /// The smallest set of nodes found that fails: it went to the host.
+    pub nodes: Vec<String>,
+    /// The node before which the network was cut in two instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split_at: Option<String>,
+    /// Builds that it took to find out.
+    pub trial_builds: usize,
+    /// Seconds that it took, the first build included.
+    pub recover_s: f64,
 }
 
 /// Sums over a partition: `nodes = engine + host + schedule + folded + removed`.
@@ -154,6 +180,9 @@ pub struct SegmentRow {
     /// Bytes of the engine; compile only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_bytes: Option<u64>,
+    /// Whether the engine comes from the engine cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
 }
 
 /// What has become of a segment.
@@ -302,6 +331,7 @@ pub fn target_report(
             },
             build_s: None,
             engine_bytes: None,
+            cached: false,
         })
         .collect();
     let e = partition.estimate;
@@ -312,7 +342,15 @@ pub fn target_report(
         host_ns: e.host_ns,
     };
     let crossings = crossings(graph, symbols, partition);
-    TargetReport { target: target.clone(), totals, segments, nodes, crossings, estimate }
+    TargetReport {
+        target: target.clone(),
+        totals,
+        segments,
+        nodes,
+        crossings,
+        estimate,
+        failures: Vec::new(),
+    }
 }
 
 /// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does.

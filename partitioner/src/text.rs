@@ -26,6 +26,9 @@ impl fmt::Display for Report {
                 "seconds  open {:.3}, passes {:.3}, partition {:.3}, convert {:.3}, build {:.3}, write {:.3}",
                 t.open_s, t.passes_s, t.partition_s, t.convert_s, t.build_s, t.write_s
             )?;
+            if t.recover_s > 0.0 {
+                writeln!(f, "         recover {:.3} (looking for what cannot be built)", t.recover_s)?;
+            }
         }
         Ok(())
     }
@@ -83,7 +86,10 @@ fn segments(segments: &[SegmentRow], f: &mut fmt::Formatter<'_>) -> fmt::Result 
     for segment in segments.iter().take(SEGMENTS) {
         let size = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), bytes);
         let status = format!("{:?}", segment.status).to_lowercase();
-        let build = segment.build_s.map_or_else(String::new, |s| format!("{s:.2} s"));
+        let build = match segment.build_s {
+            _ if segment.cached => "cached".to_owned(),
+            seconds => seconds.map_or_else(String::new, |s| format!("{s:.2} s")),
+        };
         let engine = segment.engine_bytes.map_or_else(String::new, bytes);
         let line = format!(
             "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",

@@ -50,6 +50,9 @@ pub struct BuildOptions {
     pub workspace_bytes: Option<u64>,
     /// Threads of the builder.
     pub max_threads: Option<u32>,
+    /// What makes workers die, in tests.
+    #[cfg(debug_assertions)]
+    pub inject: Vec<super::InjectAt>,
 }
 
 impl BuildOptions {
@@ -63,6 +66,8 @@ impl BuildOptions {
             verbose: false,
             workspace_bytes: None,
             max_threads: None,
+            #[cfg(debug_assertions)]
+            inject: Vec::new(),
         }
     }
 }
@@ -117,7 +122,10 @@ pub enum WorkerFailure {
         /// What is wrong with it.
         why: String,
     },
-    /// The worker could not be started or understood.
+    /// The worker could not be started.
+    #[error("build worker: {0}")]
+    Start(String),
+    /// The worker could not be understood.
     #[error("build worker: {0}")]
     Protocol(String),
 }
@@ -143,26 +151,19 @@ pub fn build(
 pub struct Worker {
     options: BuildOptions,
     process: Option<Process>,
-    /// What the next requests make the worker do, in tests.
-    #[cfg(debug_assertions)]
-    inject: Option<super::Inject>,
 }
 
 impl Worker {
     /// Starts nothing yet.
     pub fn new(options: BuildOptions) -> Worker {
-        Worker {
-            options,
-            process: None,
-            #[cfg(debug_assertions)]
-            inject: None,
-        }
+        Worker { options, process: None }
     }
 
     /// Makes the worker die at the next requests, for tests.
     #[cfg(debug_assertions)]
     pub fn set_inject(&mut self, inject: Option<super::Inject>) {
-        self.inject = inject;
+        let at = |how| super::InjectAt { nodes: Vec::new(), how };
+        self.options.inject = inject.map(at).into_iter().collect();
     }
 
     /// Builds one engine. Weights that are slices of `files` are not copied.
@@ -174,7 +175,20 @@ impl Worker {
         request: BuildRequest<'_>,
         files: &[MappedFile],
     ) -> Result<EngineOutput, WorkerFailure> {
-        let deadline = Instant::now() + self.options.time_limit;
+        self.build_within(request, files, self.options.time_limit)
+    }
+
+    /// As [`Worker::build`], with another time limit.
+    ///
+    /// # Errors
+    /// As [`Worker::build`].
+    pub fn build_within(
+        &mut self,
+        request: BuildRequest<'_>,
+        files: &[MappedFile],
+        time_limit: Duration,
+    ) -> Result<EngineOutput, WorkerFailure> {
+        let deadline = Instant::now() + time_limit;
         let placed = Placed::new(&request.lowered.weights, files)
             .map_err(|e| WorkerFailure::Protocol(format!("weights cannot be handed over: {e}")))?;
         // A process that died while idle is no fault of this request.
@@ -197,7 +211,7 @@ impl Worker {
             network: &request.lowered.network,
             blobs: placed.blobs.clone(),
             #[cfg(debug_assertions)]
-            inject: self.inject,
+            inject: self.options.inject.clone(),
         };
         let sent = process.channel.send(&message, &placed.fds());
         let answer = sent.and_then(|()| process.channel.receive::<Response>());
@@ -206,7 +220,7 @@ impl Worker {
             Ok(None) => return Err(process.obituary()),
             Err(e) => {
                 return Err(match e.kind() {
-                    io::ErrorKind::TimedOut => WorkerFailure::TimedOut { limit: self.options.time_limit },
+                    io::ErrorKind::TimedOut => WorkerFailure::TimedOut { limit: time_limit },
                     io::ErrorKind::BrokenPipe
                     | io::ErrorKind::ConnectionReset
                     | io::ErrorKind::UnexpectedEof => process.obituary(),
@@ -254,10 +268,23 @@ impl WorkerPool {
         request: BuildRequest<'_>,
         files: &[MappedFile],
     ) -> Result<EngineOutput, WorkerFailure> {
+        self.build_within(request, files, self.options.time_limit)
+    }
+
+    /// As [`WorkerPool::build`], with another time limit.
+    ///
+    /// # Errors
+    /// [`WorkerFailure`].
+    pub fn build_within(
+        &self,
+        request: BuildRequest<'_>,
+        files: &[MappedFile],
+        time_limit: Duration,
+    ) -> Result<EngineOutput, WorkerFailure> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = idle().pop();
         let mut worker = worker.unwrap_or_else(|| Worker::new(self.options.clone()));
-        let result = worker.build(request, files);
+        let result = worker.build_within(request, files, time_limit);
         idle().push(worker);
         result
     }
@@ -335,17 +362,16 @@ struct Process {
 impl Process {
     fn start(options: &BuildOptions) -> Result<Process, WorkerFailure> {
         if std::env::var_os(MARK).is_some() {
-            return Err(WorkerFailure::Protocol("a build worker cannot start another one".to_owned()));
+            return Err(WorkerFailure::Start("a build worker cannot start another one".to_owned()));
         }
         let executable = match &options.executable {
             Some(path) => path.clone(),
             None => default_executable().ok_or_else(|| {
-                WorkerFailure::Protocol("no `trtc` executable beside this program: name one".to_owned())
+                WorkerFailure::Start("no `trtc` executable beside this program: name one".to_owned())
             })?,
         };
-        let cannot = |e: io::Error| {
-            WorkerFailure::Protocol(format!("{} cannot be started: {e}", executable.display()))
-        };
+        let cannot =
+            |e: io::Error| WorkerFailure::Start(format!("{} cannot be started: {e}", executable.display()));
         let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
         let mut command = Command::new(&executable);
         command.arg0("trtc").arg(SUBCOMMAND).arg(options.stack_bytes.to_string()).env(MARK, "1");

@@ -29,4 +29,18 @@ pub enum Inject {
     Hang,
     /// Panics on the builder's thread.
     Panic,
+    /// Refuses, as the builder does, without naming a node.
+    Refuse,
+    /// Refuses and names the first of the nodes.
+    RefuseNamed,
+}
+
+/// A way to die of networks that hold all of these source nodes; of every network when there are none.
+#[cfg(debug_assertions)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct InjectAt {
+    /// Names of source nodes.
+    pub nodes: Vec<String>,
+    /// What happens.
+    pub how: Inject,
 }

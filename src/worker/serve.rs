@@ -99,15 +99,8 @@ fn say(line: &str) {
 
 fn answer((request, fds): Job, libraries: &mut HashMap<PathBuf, Library>) -> (Response, Option<File>) {
     #[cfg(debug_assertions)]
-    if let Some(inject) = request.inject {
-        say(&format!("injected: {inject:?}"));
-        match inject {
-            super::Inject::Abort => std::process::abort(),
-            super::Inject::Hang => loop {
-                std::thread::park();
-            },
-            super::Inject::Panic => {}
-        }
+    if let Some(response) = die(&request) {
+        return (response, None);
     }
     let built = catch_unwind(AssertUnwindSafe(|| build(request, fds, libraries)));
     match built {
@@ -117,13 +110,40 @@ fn answer((request, fds): Job, libraries: &mut HashMap<PathBuf, Library>) -> (Re
     }
 }
 
+/// What a test makes of this request.
+#[cfg(debug_assertions)]
+fn injected(request: &Request<Network>) -> Option<&super::InjectAt> {
+    let held = &request.network.nodes;
+    request.inject.iter().find(|inject| inject.nodes.iter().all(|node| held.contains(node)))
+}
+
+/// Dies or refuses when a test asks for it.
+#[cfg(debug_assertions)]
+fn die(request: &Request<Network>) -> Option<Response> {
+    use super::Inject;
+    let inject = injected(request)?;
+    say(&format!("injected: {:?}", inject.how));
+    let words = vec!["an injected refusal".to_owned()];
+    match inject.how {
+        Inject::Abort => std::process::abort(),
+        Inject::Hang => loop {
+            std::thread::park();
+        },
+        Inject::Panic => None,
+        Inject::Refuse => Some(Response::Refused { words, nodes: Vec::new() }),
+        Inject::RefuseNamed => {
+            Some(Response::Refused { words, nodes: inject.nodes.iter().take(1).cloned().collect() })
+        }
+    }
+}
+
 fn build(
     request: Request<Network>,
     fds: Vec<OwnedFd>,
     libraries: &mut HashMap<PathBuf, Library>,
 ) -> Result<(Response, File), Response> {
     #[cfg(debug_assertions)]
-    assert!(request.inject != Some(super::Inject::Panic), "injected");
+    assert!(injected(&request).is_none_or(|inject| inject.how != super::Inject::Panic), "injected");
     let invalid = |what: String| Response::Invalid { what };
     let mut files = Vec::with_capacity(fds.len());
     for fd in fds {

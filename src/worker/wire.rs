@@ -43,7 +43,8 @@ pub(super) struct Request<N> {
     pub network: N,
     pub blobs: Vec<Blob>,
     #[cfg(debug_assertions)]
-    pub inject: Option<super::Inject>,
+    #[serde(default)]
+    pub inject: Vec<super::InjectAt>,
 }
 
 /// What became of it. `Built` comes with one descriptor: the engine.

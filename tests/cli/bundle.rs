@@ -107,22 +107,28 @@ fn an_engine_comes_from_the_cache_the_second_time() {
     let folder = Folder::new();
     let model = folder.model("m.onnx", &small_model(true));
     let cache = folder.path("cache").to_str().unwrap().to_owned();
-    let compile = |name: &str| {
-        let out = folder.path(name).to_str().unwrap().to_owned();
-        trtc(&["compile", &model, "-o", &out, "--target", "rtx-1.7:sm89", "--cache-dir", &cache]).code(0);
+    let report = folder.path("report.json").to_str().unwrap().to_owned();
+    let compile = || {
+        let out = folder.path("m.trtc").to_str().unwrap().to_owned();
+        let line = ["compile", &model, "-o", &out, "--target", "rtx-1.7:sm89"];
+        trtc(&[&line[..], &["--cache-dir", &cache, "--report", &report]].concat()).code(0);
         let bundle = trtc_bundle::Bundle::open(&out).unwrap();
         let engine = bundle.manifest().targets[0].segments[0].engine.unwrap();
-        bundle.engine(engine).unwrap()
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        let cached = report["targets"][0]["segments"][0]["cached"].as_bool().unwrap_or(false);
+        (cached, bundle.engine(engine).unwrap())
     };
-    let first = compile("1.trtc");
-    let entries: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let [entry] = entries.as_slice() else { panic!("{entries:?}") };
-    // Other bytes in its place show where the engine comes from.
-    std::fs::write(entry, [blake3::hash(b"other").as_bytes(), &b"other"[..]].concat()).unwrap();
-    assert_eq!(compile("2.trtc"), b"other");
+    let (cached, first) = compile();
+    assert!(!cached);
+    assert_eq!(compile(), (true, first.clone()));
     // A damaged one is built again.
-    std::fs::write(entry, [blake3::hash(b"other").as_bytes(), &b"otter"[..]].concat()).unwrap();
-    assert_eq!(compile("3.trtc").len(), first.len());
+    let folder = std::path::Path::new(&cache).join("engines");
+    let entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+    let mut bytes = std::fs::read(entry).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(entry, bytes).unwrap();
+    assert_eq!((compile().0, compile()), (false, (true, first)));
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod names;
 mod plan;
 mod proto;
 
+pub use plan::opset_groups;
+
 use trtc_ir::{Graph, NodeId, Symbols, Tensor, ValueId};
 use trtc_onnx::ModelProto;
 

@@ -73,6 +73,35 @@ pub(super) fn plan(request: &ExportRequest<'_>, order: &[NodeId]) -> Result<Plan
     Ok(Plan { opset, others })
 }
 
+/// Groups of nodes, each of which one opset suits, so that each can be exported on its own; `None` when all can be
+/// together, and when a node cannot be exported at all. `nodes` are in topological order, and so are the groups and the
+/// nodes in each.
+pub fn opset_groups(graph: &Graph, nodes: &[NodeId], opsets: &[(String, u32)]) -> Option<Vec<Vec<NodeId>>> {
+    let mut groups: Vec<Vec<NodeId>> = Vec::new();
+    let mut suits = Opsets::NONE;
+    let mut others = BTreeMap::new();
+    for &id in nodes {
+        let mut mask = Opsets::ALL;
+        let path = graph[id].name.to_string();
+        node_mask(graph, &graph[id], &path, &mut mask, &mut others, opsets).ok()?;
+        if mask.is_empty() {
+            return None;
+        }
+        let both = suits.and(mask);
+        match groups.last_mut() {
+            Some(group) if !both.is_empty() => {
+                group.push(id);
+                suits = both;
+            }
+            _ => {
+                groups.push(vec![id]);
+                suits = mask;
+            }
+        }
+    }
+    (groups.len() > 1).then_some(groups)
+}
+
 /// A node that runs at no opset.
 struct Nowhere {
     path: String,

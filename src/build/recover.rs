@@ -1,0 +1,234 @@
+//! What to do about a network that cannot be built: find the nodes to blame by trial builds.
+
+use super::{
+    backend::{Backend, Engine, Failure, Outcome},
+    failures,
+    lowering::lower_nodes,
+    search::{Finding, Trials, Verdict, search},
+};
+use crate::{Error, Options, prepare::Prepared};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+use trtc_bundle::Target;
+use trtc_ir::{Code, NodeId, Refusal};
+use trtc_network::Lowered;
+use trtc_partitioner::{FailureRow, Segment, boundary};
+
+/// Wall-clock time that a target's failures may take to be looked into; shared by its segments.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: Mutex<Duration>,
+}
+
+impl Budget {
+    /// As long as one build may take, unless the user sets another limit.
+    pub fn new(options: &Options, time_limit: Duration) -> Budget {
+        Budget { left: Mutex::new(options.recovery_time_limit.unwrap_or(time_limit)) }
+    }
+
+    fn left(&self) -> Duration {
+        *self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn take(&self, spent: Duration) {
+        let mut left = self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *left = left.saturating_sub(spent);
+    }
+}
+
+/// How a failed segment is got over.
+pub(crate) struct Recovery {
+    /// Nodes that go to the host, and why.
+    pub host: Vec<(NodeId, Refusal)>,
+    /// Nodes before which an engine ends.
+    pub cuts: Vec<NodeId>,
+    /// Engines that trial builds made on the way.
+    pub engines: Vec<(Vec<NodeId>, Lowered, Engine)>,
+    /// For the report.
+    pub rows: Vec<FailureRow>,
+    pub builds: usize,
+    pub seconds: f64,
+}
+
+impl Recovery {
+    /// Nodes that could not be lowered after all.
+    pub fn of_lowering(scene: &Scene<'_>, nodes: Vec<NodeId>, refusal: Refusal) -> Recovery {
+        let graph = &scene.prepared.module.graph;
+        let row = FailureRow {
+            segment: scene.segment.id.clone(),
+            code: refusal.code.to_string(),
+            words: refusal.why.clone(),
+            nodes: nodes.iter().map(|&id| graph[id].name.to_string()).collect(),
+            split_at: None,
+            trial_builds: 0,
+            recover_s: 0.0,
+        };
+        Recovery {
+            host: nodes.into_iter().map(|node| (node, refusal.clone())).collect(),
+            cuts: Vec::new(),
+            engines: Vec::new(),
+            rows: vec![row],
+            builds: 0,
+            seconds: 0.0,
+        }
+    }
+}
+
+/// Where a failure happened.
+pub(crate) struct Scene<'a> {
+    pub prepared: &'a Prepared,
+    pub backend: &'a Backend<'a>,
+    pub options: &'a Options,
+    pub target: &'a Target,
+    pub segment: &'a Segment,
+    pub budget: &'a Budget,
+}
+
+/// Finds out what to do about `failure` of the segment's network, which took so many seconds to fail.
+///
+/// # Errors
+/// Something is missing on this machine.
+pub(crate) fn recover(
+    scene: &Scene<'_>,
+    lowered: &Lowered,
+    failure: Failure,
+    failed_s: f64,
+) -> Result<Recovery, Error> {
+    let start = Instant::now();
+    let graph = &scene.prepared.module.graph;
+    let nodes = &scene.segment.nodes;
+    let refusal = Refusal::new(failure.code, failure.words.clone());
+    if let Some(folder) = &scene.options.keep_failures {
+        failures::keep(folder, &scene.segment.id, scene.target, &refusal, lowered);
+    }
+    let is_named = |id: &&NodeId| failure.nodes.iter().any(|name| **name == *graph[**id].name);
+    let hints: Vec<NodeId> = nodes.iter().filter(is_named).copied().collect();
+    let mut trials = Builds {
+        scene,
+        code: failure.code,
+        deadline: start + scene.budget.left(),
+        engines: Vec::new(),
+        failed: HashMap::new(),
+        builds: 0,
+        error: None,
+    };
+    // A broken promise of ours names its node; no trial is needed.
+    let found = match hints.first() {
+        Some(&node) if failure.code == Code::LOWERING => vec![Finding::Nodes(vec![node], refusal)],
+        _ if failure.code == Code::LOWERING => vec![Finding::Nodes(nodes.clone(), refusal)],
+        _ => search(nodes, refusal, &hints, failure.by_size, &mut trials),
+    };
+    let Builds { engines, mut failed, builds, error, .. } = trials;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    scene.budget.take(start.elapsed());
+    let seconds = failed_s + start.elapsed().as_secs_f64();
+    let names = |ids: &[NodeId]| ids.iter().map(|&id| graph[id].name.to_string()).collect::<Vec<String>>();
+    let mut recovery =
+        Recovery { host: Vec::new(), cuts: Vec::new(), engines, rows: Vec::new(), builds, seconds };
+    for finding in found {
+        let (nodes, cut, refusal) = match finding {
+            Finding::Nodes(nodes, refusal) => (nodes, None, refusal),
+            Finding::Cut(node, refusal) => (Vec::new(), Some(node), refusal),
+        };
+        if let (Some(folder), Some(smallest)) = (&scene.options.keep_failures, failed.remove(&nodes)) {
+            let stem = format!("{}-{}", scene.segment.id, nodes.first().map_or("", |&id| &graph[id].name));
+            failures::keep(folder, &stem, scene.target, &refusal, &smallest);
+        }
+        recovery.rows.push(FailureRow {
+            segment: scene.segment.id.clone(),
+            code: refusal.code.to_string(),
+            words: refusal.why.clone(),
+            nodes: names(&nodes),
+            split_at: cut.map(|node| graph[node].name.to_string()),
+            trial_builds: builds,
+            recover_s: seconds,
+        });
+        recovery.cuts.extend(cut);
+        recovery.host.extend(nodes.into_iter().map(|node| (node, refusal.clone())));
+    }
+    Ok(recovery)
+}
+
+/// Trial builds of parts of a segment.
+struct Builds<'a> {
+    scene: &'a Scene<'a>,
+    /// What the whole failed with; a part that fails otherwise says nothing.
+    code: Code,
+    deadline: Instant,
+    engines: Vec<(Vec<NodeId>, Lowered, Engine)>,
+    /// Networks that failed, to be kept as reproducers.
+    failed: HashMap<Vec<NodeId>, Lowered>,
+    builds: usize,
+    error: Option<Error>,
+}
+
+impl Builds<'_> {
+    /// A part's share of the time limit, so that halving a network that hangs takes about as long as its first build.
+    fn limit(&self, nodes: usize) -> Duration {
+        const LEAST: Duration = Duration::from_secs(10);
+        let whole = self.scene.backend.time_limit();
+        let share = whole.mul_f64(nodes as f64 / self.scene.segment.nodes.len().max(1) as f64);
+        share.max(LEAST).min(whole)
+    }
+}
+
+impl Trials for Builds<'_> {
+    type Failure = Refusal;
+
+    fn build(&mut self, nodes: &[NodeId]) -> Verdict<Refusal> {
+        let Scene { prepared, backend, target, .. } = *self.scene;
+        let (inputs, outputs) = boundary(&prepared.module.graph, nodes);
+        let Ok(lowered) = lower_nodes(prepared, "part", nodes, &inputs, &outputs, target) else {
+            return Verdict::Unresolved;
+        };
+        self.builds += 1;
+        match backend.build_now(&lowered, target, self.limit(nodes.len())) {
+            Ok(Outcome::Engine(engine)) => {
+                self.engines.push((nodes.to_vec(), lowered, engine));
+                Verdict::Builds
+            }
+            Ok(Outcome::Failed(failure)) if failure.code == self.code => {
+                if self.scene.options.keep_failures.is_some() {
+                    self.failed.insert(nodes.to_vec(), lowered);
+                }
+                Verdict::Fails(Refusal::new(failure.code, failure.words))
+            }
+            Ok(_) => Verdict::Unresolved,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                Verdict::Unresolved
+            }
+        }
+    }
+
+    fn spent(&self) -> bool {
+        self.error.is_some() || Instant::now() >= self.deadline
+    }
+
+    fn between(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let graph = &self.scene.prepared.module.graph;
+        let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else { return Vec::new() };
+        let inside: HashSet<NodeId> = nodes.iter().copied().collect();
+        let reached = |from: NodeId, forward: bool| {
+            let mut reached = HashSet::from([from]);
+            let mut queue = vec![from];
+            while let Some(id) = queue.pop() {
+                let next: Vec<NodeId> = match forward {
+                    true => graph.successors(id).collect(),
+                    false => graph.predecessors(id).collect(),
+                };
+                queue.extend(next.into_iter().filter(|next| inside.contains(next) && reached.insert(*next)));
+            }
+            reached
+        };
+        let (after, before) = (reached(first, true), reached(last, false));
+        let on_path =
+            |id: &NodeId| *id == first || *id == last || (after.contains(id) && before.contains(id));
+        nodes.iter().copied().filter(on_path).collect()
+    }
+}
