@@ -170,7 +170,7 @@ fn reproducers_are_kept() {
     assert_eq!(json["nodes"], serde_json::json!(["n4", "outputs"]));
     // It is a network that the crate reads again.
     let network: trtc_network::Network = serde_json::from_value(json["network"].clone()).unwrap();
-    assert_eq!(network.layers.len(), 1);
+    assert_eq!((network.layers.len(), network.weights.len()), (2, 1));
 }
 
 #[test]
