@@ -3,8 +3,8 @@
 use crate::Emit;
 use trtc_bundle::DType;
 use trtc_network::{
-    TensorId,
-    layer::{ElementWiseOp, UnaryOp},
+    Layer, TensorId,
+    layer::{ElementWiseOp, ReduceOp, UnaryOp},
 };
 
 /// A constant of dims `dims` in a float dtype, rounded to nearest even.
@@ -49,4 +49,16 @@ fn power(cx: &mut Emit<'_>, x: TensorId, exponent: f64) -> TensorId {
     let (dtype, rank) = (cx.dtype(x), cx.rank(x));
     let exponent = cx.scalar(dtype, rank, exponent);
     cx.elementwise(x, exponent, ElementWiseOp::Pow)
+}
+
+/// x − max − log Σ exp(x − max) over one axis; `x` in f32.
+pub fn log_softmax(cx: &mut Emit<'_>, x: TensorId, axis: u32) -> TensorId {
+    let reduce =
+        |cx: &mut Emit<'_>, x, op| cx.one(Layer::Reduce { x, op, axes: vec![axis], keep_dims: true });
+    let largest = reduce(cx, x, ReduceOp::Max);
+    let x = cx.elementwise(x, largest, ElementWiseOp::Sub);
+    let power = cx.unary(x, UnaryOp::Exp);
+    let sum = reduce(cx, power, ReduceOp::Sum);
+    let log = cx.unary(sum, UnaryOp::Log);
+    cx.elementwise(x, log, ElementWiseOp::Sub)
 }

@@ -5,6 +5,7 @@ mod arg_extreme;
 mod arithmetic;
 mod batch_normalization;
 mod bias_gelu;
+mod bitwise;
 mod branch;
 mod cast;
 mod clip;
@@ -33,6 +34,7 @@ mod instance_normalization;
 mod iterate;
 mod layer_normalization;
 mod logic;
+mod loss;
 mod lp_pool;
 mod lrn;
 mod matmul;
@@ -86,6 +88,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &arithmetic::Arithmetic,
     &batch_normalization::BatchNormalization,
     &bias_gelu::BiasGelu,
+    &bitwise::Bitwise,
     &branch::If,
     &cast::Cast,
     &clip::Clip,
@@ -115,6 +118,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &iterate::Scan,
     &layer_normalization::LayerNormalization,
     &logic::Logic,
+    &loss::Loss,
     &lp_pool::LpPool,
     &lrn::Lrn,
     &matmul::MatMul,

@@ -7,14 +7,11 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, first, shape},
+    ctx::{check, elementwise, first, floats, shape},
 };
-use trtc_bundle::{DType, Target};
+use trtc_bundle::Target;
 use trtc_ir::{Diag, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::{
-    Layer, TensorId,
-    layer::{ElementWiseOp, ReduceOp, UnaryOp},
-};
+use trtc_network::{Layer, layer::ReduceOp};
 
 /// The converter.
 #[derive(Debug)]
@@ -75,7 +72,12 @@ impl Converter for Softmax {
                 cx.one(Layer::Squeeze { x: y, axes: vec![0] })
             }
             Kind::Soft => cx.one(Layer::SoftMax { x, axis }),
-            Kind::Log => log_softmax(cx, x, axis),
+            Kind::Log => {
+                let dtype = cx.dtype(x);
+                let wide = floats::widened(cx, x);
+                let y = floats::log_softmax(cx, wide, axis);
+                cx.cast(y, dtype)
+            }
             Kind::Hard => {
                 let dtype = cx.dtype(x);
                 let chosen = first::is_first_extreme(cx, x, axis, ReduceOp::Max);
@@ -83,20 +85,6 @@ impl Converter for Softmax {
             }
         }]
     }
-}
-
-fn log_softmax(cx: &mut Emit<'_>, x: TensorId, axis: u32) -> TensorId {
-    let dtype = cx.dtype(x);
-    let x = cx.cast(x, DType::F32);
-    let reduce =
-        |cx: &mut Emit<'_>, x, op| cx.one(Layer::Reduce { x, op, axes: vec![axis], keep_dims: true });
-    let largest = reduce(cx, x, ReduceOp::Max);
-    let x = cx.elementwise(x, largest, ElementWiseOp::Sub);
-    let power = cx.unary(x, UnaryOp::Exp);
-    let sum = reduce(cx, power, ReduceOp::Sum);
-    let log = cx.unary(sum, UnaryOp::Log);
-    let y = cx.elementwise(x, log, ElementWiseOp::Sub);
-    cx.cast(y, dtype)
 }
 
 #[cfg(test)]
