@@ -31,11 +31,21 @@ pub struct Scan;
 /// How a loop ends.
 #[derive(Debug)]
 pub struct LoopPlan {
-    /// Trips at most, when they are limited; without a condition also the length of what is stacked.
-    count: Option<DimPlan>,
+    limit: Limit,
     /// The condition may end it.
     conditional: bool,
     states: usize,
+}
+
+/// What is known of the number of trips.
+#[derive(Debug)]
+enum Limit {
+    /// There is none.
+    None,
+    /// Known, or bounded; without a condition also the length of what is stacked.
+    Count(DimPlan),
+    /// A number that nobody can bound: compared before each trip.
+    Compared,
 }
 
 /// Axes and directions of what is scanned and stacked.
@@ -244,8 +254,9 @@ impl Converter for Loop {
 
     fn body_inputs(&self, node: NodeView<'_>, _: &str, pass: usize) -> Vec<Inferred> {
         let Ok(body) = body_of(node) else { return Vec::new() };
-        let scalar = |dtype| Inferred::from(Type::tensor(dtype, Vec::new()));
-        let mut list = vec![scalar(DType::I64), scalar(DType::Bool)];
+        let scalar =
+            |dtype, k| Inferred::from(Type::tensor(dtype, vec![Dim::Known(1); declared_rank(body, k)]));
+        let mut list = vec![scalar(DType::I64, 0), scalar(DType::Bool, 1)];
         list.extend(states(node, body, 2..node.input_count().max(2), 1, pass));
         list
     }
@@ -284,9 +295,14 @@ impl Converter for Loop {
         if !outputs.is_empty() && trips.known().is_some_and(|trips| trips < 1) {
             return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
         }
-        let count = if count { Some(extent::require_dim(node, &trips, "M")?) } else { None };
+        let limit = match extent::require_dim(node, &trips, "M") {
+            _ if !count => Limit::None,
+            Ok(count) => Limit::Count(count),
+            Err(_) if outputs.is_empty() => Limit::Compared,
+            Err(refusal) => return Err(refusal),
+        };
         body::plan(node, body, "body", target)?;
-        Ok(LoopPlan { count, conditional, states })
+        Ok(LoopPlan { limit, conditional, states })
     }
 
     fn emit(&self, plan: LoopPlan, cx: &mut Emit<'_>) -> Outputs {
@@ -299,43 +315,62 @@ impl Converter for Loop {
             let x = cx.input(slot);
             if cx.rank(x) == 0 { x } else { cx.reshape(x, Vec::new()) }
         };
-        let count = plan.count.map(|count| {
-            let count = cx.dim(&count);
-            cx.reshape(count, Vec::new())
-        });
-        // Beside a condition TensorRT-RTX compares its i32 counter with the limit as it is.
-        let count = count.map(|count| if plan.conditional { narrowed(cx, count) } else { count });
+        let count = match &plan.limit {
+            Limit::Count(count) => {
+                let count = cx.dim(count);
+                let count = cx.reshape(count, Vec::new());
+                // Beside a condition TensorRT-RTX compares its i32 counter with the limit as it is.
+                Some(if plan.conditional { narrowed(cx, count) } else { count })
+            }
+            _ => None,
+        };
+        let compared = matches!(plan.limit, Limit::Compared).then(|| scalar(cx, 0));
         let truth = match node.input(1) {
             Some(_) => scalar(cx, 1),
             None => cx.scalar(DType::Bool, 0, 1.0),
         };
         let initial = (0..plan.states).map(|k| cx.input(k + 2)).collect();
         let states = carry(cx, initial);
-        let start = cx.scalar(DType::I64, 0, 0.0);
+        let (start, one) = (cx.scalar(DType::I64, 0, 0.0), cx.scalar(DType::I64, 0, 1.0));
         let place = carry(cx, vec![start]);
-        let condition = if plan.conditional { Some(carry(cx, vec![truth])) } else { None };
+        let place = (place.initial[0], place.current[0]);
+        let condition = plan.conditional.then(|| carry(cx, vec![truth]));
+        let condition = condition.map(|condition| (condition.initial[0], condition.current[0]));
+        // In front of the body: its first inputs in the ranks that it gives them, and what else may end the loop.
+        cx.open_region();
+        let as_declared = |cx: &mut Emit<'_>, x: TensorId, k: usize| match declared_rank(body, k) {
+            0 => x,
+            rank => cx.reshape(x, vec![1; rank]),
+        };
         let mut bind = vec![
-            (body.inputs()[0], place.current[0]),
-            (body.inputs()[1], condition.as_ref().map_or(truth, |c| c.current[0])),
+            (body.inputs()[0], as_declared(cx, place.1, 0)),
+            (body.inputs()[1], as_declared(cx, condition.map_or(truth, |c| c.1), 1)),
         ];
+        let goes_on = match (compared, condition) {
+            (Some(limit), condition) => {
+                let below = cx.elementwise(place.1, limit, ElementWiseOp::Less);
+                Some(condition.map_or(below, |c| cx.elementwise(below, c.1, ElementWiseOp::And)))
+            }
+            (None, condition) => condition.map(|c| c.1),
+        };
+        let mut layers = cx.close_region(Vec::new()).layers;
         bind.extend(body.inputs()[2..].iter().copied().zip(states.current.iter().copied()));
         bind_captures(cx, node, body, &mut bind);
-        let one = cx.scalar(DType::I64, 0, 1.0);
-        let mut region = cx.region(body, &bind);
+        let region = cx.region(body, &bind);
+        let at = |k: usize| region.outputs.get(k).copied().unwrap_or(TensorId(u32::MAX));
+        layers.extend(region.layers.iter().cloned());
         // The place counts up beside the body's own layers.
         cx.open_region();
-        let next_place = cx.elementwise(place.current[0], one, ElementWiseOp::Sum);
-        region.layers.extend(cx.close_region(Vec::new()).layers);
-        let at = |k: usize| region.outputs.get(k).copied().unwrap_or(TensorId(u32::MAX));
-        let mut recurrences =
-            vec![Recurrence { initial: place.initial[0], current: place.current[0], next: next_place }];
-        let mut limits: Vec<(TripLimit, TensorId)> =
-            count.map(|count| (TripLimit::Count, count)).into_iter().collect();
-        if let Some(condition) = condition {
-            let (initial, current) = (condition.initial[0], condition.current[0]);
-            recurrences.push(Recurrence { initial, current, next: at(0) });
-            limits.push((TripLimit::While, current));
+        let next_place = cx.elementwise(place.1, one, ElementWiseOp::Sum);
+        let next_condition =
+            condition.map(|_| if cx.rank(at(0)) == 0 { at(0) } else { cx.reshape(at(0), Vec::new()) });
+        layers.extend(cx.close_region(Vec::new()).layers);
+        let mut recurrences = vec![Recurrence { initial: place.0, current: place.1, next: next_place }];
+        if let (Some((initial, current)), Some(next)) = (condition, next_condition) {
+            recurrences.push(Recurrence { initial, current, next });
         }
+        let limits = count.map(|count| (TripLimit::Count, count));
+        let limits = limits.into_iter().chain(goes_on.map(|x| (TripLimit::While, x))).collect();
         let mut results = Vec::new();
         for k in 0..plan.states {
             let (initial, current) = (states.initial[k], states.current[k]);
@@ -348,15 +383,17 @@ impl Converter for Loop {
             });
         }
         for k in plan.states + 1..body.outputs().len() {
-            results.push(LoopOutput {
-                kind: LoopOutputKind::Concatenate,
-                value: at(k),
-                axis: 0,
-                length: count,
-            });
+            let kind = LoopOutputKind::Concatenate;
+            results.push(LoopOutput { kind, value: at(k), axis: 0, length: count });
         }
-        cx.layer(Layer::Loop { limits, recurrences, iterators: Vec::new(), body: region.layers, results })
+        cx.layer(Layer::Loop { limits, recurrences, iterators: Vec::new(), body: layers, results })
     }
+}
+
+/// Rank that a body gives its place (0) or condition (1): a scalar, or one element as ONNX Runtime also takes it.
+fn declared_rank(body: &Graph, k: usize) -> usize {
+    let rank = body.inputs().get(k).and_then(|&id| body[id].ty.shape()).map(<[Dim]>::len);
+    usize::from(rank == Some(1))
 }
 
 /// The count as i32, at most [`FAR`].
@@ -625,6 +662,29 @@ mod tests {
         let case = case.attr("body", Attr::Graph(Box::new(g)));
         case.clone().sizes(0, ["4"]).check(Tolerance::Exact);
         case.refused(Code::SHAPE_VALUE);
+    }
+
+    #[test]
+    fn limits_of_the_run() {
+        for conditional in [false, true] {
+            for trips in [0, 2, 9] {
+                let case = Case::new("Loop", 25).input(i64s([], &[trips])).input(bools([], &[true]));
+                let case = case.input(f32s([3], &[0.5, -1.0, 0.25])).outside(f32s([3], &[1.0, 2.0, -0.5]));
+                case.attr("body", Attr::Graph(Box::new(loop_body(conditional, false)))).check(F32);
+            }
+        }
+    }
+
+    /// A body may take its place and condition as one element each.
+    #[test]
+    fn one_element() {
+        let mut body = loop_body(true, false);
+        for (k, dtype) in [(0, trtc_bundle::DType::I64), (1, trtc_bundle::DType::Bool)] {
+            let input = body.inputs()[k];
+            body[input].ty = Type::tensor(dtype, vec![trtc_ir::Dim::Known(1)]);
+        }
+        // 2x + outer: [2, 0, 0], [5, 2, -0.5], [11, 6, -1.5], which ends it.
+        looped(4, body).gives(F32, &[f32s([3], &[11.0, 6.0, -1.5])]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, shape, window},
+    ctx::{check, floats, shape, window},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -46,6 +46,9 @@ struct Dilated {
     /// Average: how many elements each window counts, over the spatial dims of the result.
     counts: Vec<f64>,
 }
+
+/// MaxPool also takes u8, whose values f32 holds.
+const MAXIMA: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::U8];
 
 /// Slices beyond this number are no gain over the host.
 const MOST_SLICES: i64 = 81;
@@ -93,7 +96,8 @@ impl Converter for Pool {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
+        let allowed: &[DType] = if node.op() == "MaxPool" { MAXIMA } else { check::FLOATS };
+        let x = check::operand(node, 0, "X", allowed, target)?;
         check::never_empty(&x, "X")?;
         if node.output(1).is_some() {
             return Err(Refusal::new(Code::OUTPUTS, "TensorRT's pooling gives no indices").slot("Indices"));
@@ -129,8 +133,12 @@ impl Converter for Pool {
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let mut x = cx.input(0);
-        match plan.way {
-            Way::Slices(dilated) => vec![emit_slices(cx, x, plan.kind, dilated)],
+        let dtype = cx.dtype(x);
+        if dtype.is_int() {
+            x = floats::widened(cx, x);
+        }
+        let y = match plan.way {
+            Way::Slices(dilated) => emit_slices(cx, x, plan.kind, dilated),
             Way::Layer { mut window, exclude_padding, zeros } => {
                 if let Some((before, after)) = zeros {
                     x = grown(cx, x, &before, &after);
@@ -141,9 +149,10 @@ impl Converter for Pool {
                     x = cx.one(Layer::Unsqueeze { x, axes: vec![2] });
                 }
                 let y = cx.one(Layer::Pooling { x, kind: plan.kind, window, exclude_padding, blend: 0.0 });
-                vec![if one_dim { cx.one(Layer::Squeeze { x: y, axes: vec![2] }) } else { y }]
+                if one_dim { cx.one(Layer::Squeeze { x: y, axes: vec![2] }) } else { y }
             }
-        }
+        };
+        vec![cx.cast(y, dtype)]
     }
 }
 
@@ -258,7 +267,7 @@ fn emit_slices(cx: &mut Emit<'_>, x: TensorId, kind: PoolKind, plan: Dilated) ->
         return result;
     }
     let dims = [vec![1, 1], plan.output].concat();
-    let counts = crate::ctx::floats::constant(cx, dtype, dims, &plan.counts);
+    let counts = floats::constant(cx, dtype, dims, &plan.counts);
     cx.elementwise(result, counts, ElementWiseOp::Div)
 }
 
@@ -326,6 +335,12 @@ mod tests {
             pool(op, noise([1, 2, 4, 5, 4])).ints("kernel_shape", &[2, 3, 2]).check(F32);
             pool(op, noise16([2, 3, 7, 6])).ints("kernel_shape", &[3, 2]).check(F16);
         }
+    }
+
+    #[test]
+    fn bytes() {
+        let x = u8s([1, 1, 3, 3], &[0, 255, 128, 3, 7, 9, 200, 1, 2]);
+        pool("MaxPool", x).ints("kernel_shape", &[2, 2]).check(Tolerance::Exact);
     }
 
     #[test]

@@ -23,6 +23,8 @@ enum Transformation {
     HalfPixelSymmetric,
     AlignCorners,
     Asymmetric,
+    /// Of older models: half_pixel without its shift back.
+    TfHalfPixelForNn,
 }
 
 impl Mode {
@@ -41,6 +43,7 @@ impl Mode {
             "half_pixel_symmetric" => Transformation::HalfPixelSymmetric,
             "align_corners" => Transformation::AlignCorners,
             "asymmetric" => Transformation::Asymmetric,
+            "tf_half_pixel_for_nn" => Transformation::TfHalfPixelForNn,
             other => return Err((COORDINATES, format!("TensorRT does not sample by `{other}`"))),
         };
         let nearest = match node.str("nearest_mode", "round_prefer_floor") {
@@ -56,7 +59,9 @@ impl Mode {
             }
             Transformation::PytorchHalfPixel => (Coordinates::HalfPixel, ResizeSelector::Upper),
             Transformation::AlignCorners => (Coordinates::AlignCorners, ResizeSelector::Upper),
-            Transformation::Asymmetric => (Coordinates::Asymmetric, ResizeSelector::Formula),
+            Transformation::Asymmetric | Transformation::TfHalfPixelForNn => {
+                (Coordinates::Asymmetric, ResizeSelector::Formula)
+            }
         };
         Ok(Mode {
             interpolation,
@@ -72,6 +77,9 @@ impl Mode {
     /// Whether TensorRT's layer samples just so, when scales are ratios of sizes. Linear is over the last three dims,
     /// cubic over the last two.
     pub fn layer(&self, changed: &[usize], rank: usize) -> bool {
+        if self.transformation == Transformation::TfHalfPixelForNn {
+            return false;
+        }
         let within = |n: usize| changed.iter().all(|&axis| axis + n >= rank);
         match self.interpolation {
             Interpolation::Nearest => true,
@@ -128,6 +136,7 @@ impl Sampling {
                 }
             }
             Transformation::Asymmetric => x / self.scale,
+            Transformation::TfHalfPixelForNn => (x + 0.5) / self.scale,
         }
     }
 
