@@ -1,0 +1,97 @@
+//! Shapes that only the run decides lie on segment boundaries with their upper bounds: the next engine's profile is known.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
+use std::{path::Path, process::Command};
+use trtc::{Bundle, Options, Quiet};
+use trtc_bundle::{DType, SegmentKind};
+use trtc_onnx::{ModelProto, write::*};
+
+/// Elements of `relu(x)` that are not zero, each times a row of 64: `NonZero` runs on the host under TensorRT-RTX, the
+/// rest in engines before and after it.
+fn model_of_nonzero() -> ModelProto {
+    let weights: Vec<f32> = (0..64).map(|k| k as f32 / 64.0 - 0.5).collect();
+    let square: Vec<f32> = (0..256).map(|k| ((k * 7) % 13) as f32 / 13.0 - 0.5).collect();
+    model(
+        17,
+        graph(
+            "selected",
+            [
+                node("MatMul", &["x", "s"], &["m"], []).named("project"),
+                node("Relu", &["m"], &["r"], []).named("relu"),
+                node("NonZero", &["r"], &["n"], []).named("nonzero"),
+                node("Transpose", &["n"], &["i"], [attr_ints("perm", &[1, 0])]).named("indices"),
+                node("GatherND", &["r", "i"], &["g"], []).named("gather"),
+                node("Unsqueeze", &["g", "axes"], &["u"], []).named("column"),
+                node("MatMul", &["u", "w"], &["y"], []).named("expand"),
+            ],
+            [value_info("x", DType::F32, [8, 16])],
+            [value_info("y", DType::F32, [trtc_onnx::Dimension::from("k"), 64.into()])],
+            [
+                tensor_f32("s", &[16, 16], &square),
+                tensor_f32("w", &[1, 64], &weights),
+                tensor_i64("axes", &[1], &[1]),
+            ],
+        ),
+    )
+}
+
+/// What `trtc doctor` finds here.
+fn found(what: &str) -> bool {
+    let report: serde_json::Value = serde_json::from_str(&trtc(&["doctor", "--format", "json"]).1).unwrap();
+    let check = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == what);
+    check.unwrap_or_else(|| panic!("no check {what}"))["found"].as_bool().unwrap()
+}
+
+fn trtc(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_trtc")).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().expect("ended by a signal"), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_engine_after_a_nonzero_has_a_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (folder.path().join("m.onnx"), folder.path().join("m.trtc"));
+    std::fs::write(&model, encode(&model_of_nonzero()).unwrap()).unwrap();
+    let built = found("build test");
+    if !built {
+        println!("engines are deferred: the library that builds them is not here");
+    }
+    let options = Options::default()
+        .target("rtx-1.7:sm89".parse().unwrap())
+        .build_engines(built)
+        .worker(Path::new(env!("CARGO_BIN_EXE_trtc")));
+    let report = trtc::compile(&model, &out, &options, &Quiet).unwrap();
+    assert_eq!(trtc::testing::host_nodes(&report), ["nonzero (NonZero) E0502"]);
+    // What crosses from the host has the upper bound in its symbol's range: 8 x 16 elements may all be positive.
+    let bundle = Bundle::open(&out).unwrap();
+    let plan = &bundle.manifest().targets[0];
+    let engines: Vec<_> = plan.segments.iter().filter(|s| s.kind == SegmentKind::Engine).collect();
+    assert_eq!(engines.len(), 2);
+    let lowered = trtc::network(&bundle, engines[1].network.as_ref().unwrap()).unwrap();
+    let profile = lowered.network.profile.iter().find(|p| p.name == "n").expect("the indices have a profile");
+    let [min, opt, max] = profile.dims.clone().unwrap();
+    assert_eq!((min.clone(), max), (vec![2, 0], vec![2, 128]), "{profile:?}");
+    assert!((min[1]..=128).contains(&opt[1]), "{profile:?}");
+    if built {
+        assert!(engines.iter().all(|engine| engine.engine.is_some()));
+    }
+}
+
+#[test]
+fn its_segments_and_networks_give_the_models_answer() {
+    if !found("ONNX Runtime") {
+        println!("skipped: ONNX Runtime is not here (run `make sdk`)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (folder.path().join("m.onnx"), folder.path().join("m.trtc"));
+    std::fs::write(&model, encode(&model_of_nonzero()).unwrap()).unwrap();
+    let options = Options::default().target("rtx-1.7:sm89".parse().unwrap()).build_engines(false);
+    trtc::compile(&model, &out, &options, &Quiet).unwrap();
+    let (model, out) = (model.to_str().unwrap(), out.to_str().unwrap());
+    for way in ["--segments", "--networks"] {
+        let (code, stdout, stderr) = trtc(&["verify", out, "--model", model, "--random", "3", way]);
+        assert_eq!(code, 0, "{way}: {stdout}{stderr}");
+    }
+}
