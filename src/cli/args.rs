@@ -76,7 +76,7 @@ pub struct CompileArgs {
     /// Fail when any node would run on the host
     #[arg(long)]
     pub strict: bool,
-    /// What --strict lets stay on the host: rules like `op NonZero` or `node /head/* code E04*`, one a line
+    /// What --strict lets stay on the host: a policy file in TOML
     #[arg(long, value_name = "FILE", requires = "strict")]
     pub policy: Option<PathBuf>,
     /// Write the report there, as JSON
@@ -111,7 +111,7 @@ pub struct PartitionArgs {
     /// Fail, after printing, when any node would run on the host
     #[arg(long)]
     pub strict: bool,
-    /// What --strict lets pass: a policy file in TOML
+    /// What --strict lets stay on the host: a policy file in TOML
     #[arg(long, value_name = "FILE", requires = "strict")]
     pub policy: Option<PathBuf>,
 }

@@ -1,0 +1,1 @@
+//! The program that runs `detector.onnx` would stand here.
