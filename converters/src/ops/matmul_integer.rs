@@ -95,7 +95,7 @@ impl Converter for MatMulInteger {
         let dtype = match (slots.y, slots.scales) {
             (Some((_, zero)), _) => shape::dtype_of(node, zero),
             (None, []) => Some(DType::I32),
-            _ => Some(DType::F32),
+            (None, [scale, ..]) => shape::dtype_of(node, *scale),
         };
         let dims = matrix::product_shape(node, slots.a, slots.b, cx)?;
         Ok(shape::types([shape::typed(dtype, dims)]))
@@ -124,7 +124,7 @@ impl Converter for MatMulInteger {
         let rank = a_operand.rank().max(b_operand.rank());
         for &slot in slots.scales.iter().chain(slots.bias.iter()).chain(slots.y.as_ref().map(|(s, _)| s)) {
             if node.input(slot).is_some() || Some(slot) != slots.bias {
-                let operand = elementwise::gate(node, slot, "scales and bias", &[DType::F32], target)?;
+                let operand = elementwise::gate(node, slot, "scales and bias", check::FLOATS, target)?;
                 if operand.rank() > 1 {
                     let why = format!("a scale or bias of rank {}", operand.rank());
                     return Err(Refusal::new(Code::RANK, why));
@@ -140,7 +140,7 @@ impl Converter for MatMulInteger {
                 zero.dtype
             }
             (None, []) => DType::I32,
-            _ => DType::F32,
+            (None, [scale, ..]) => shape::dtype_of(node, *scale).unwrap_or(DType::F32),
         };
         matrix::gemm_gate(DType::F32, target)?;
         let dims: Option<Vec<i64>> = b_operand.shape.iter().map(|dim| dim.known()).collect();
@@ -271,6 +271,14 @@ mod tests {
         let case = case.constant(u8s([3, 2], &[152, 51, 244, 60, 26, 255]));
         let case = case.constant(one(0.02)).constant(u8s([], &[114]));
         case.constant(one(0.1)).constant(u8s([], &[118])).check(Tolerance::Exact);
+        // Scales of f16, as the specification's example has them.
+        let half = |v: f32| f16s([1], &[v]);
+        let case = Case::new("QLinearMatMul", 21).input(u8s([2, 4], &[208, 236, 0, 238, 3, 214, 255, 29]));
+        let case = case.constant(half(0.0066)).constant(u8s([1], &[113]));
+        let case = case.constant(u8s([4, 3], &[152, 51, 244, 60, 26, 255, 0, 127, 246, 127, 254, 247]));
+        let case = case.constant(half(0.00705)).constant(u8s([1], &[114]));
+        let case = case.constant(half(0.0107)).constant(u8s([1], &[118]));
+        case.gives(Tolerance::Exact, &[u8s([2, 3], &[168, 115, 255, 1, 66, 151])]);
     }
 
     #[test]
