@@ -167,7 +167,14 @@ pub fn execute(id: &str, runners: &[Runner]) -> CaseResult {
     let case = Case::find(id);
     let mut result = CaseResult { case: id.to_owned(), ..CaseResult::default() };
     let loaded = case.facts().and_then(|facts| case.load().map(|loaded| (facts, loaded)));
-    let folder = match tempfile::Builder::new().prefix("trtc-conformance-").tempdir() {
+    // To look at what was made of a case: its models and its bundle stay in the folder that this names.
+    let keep = std::env::var_os("TRTC_CONFORMANCE_KEEP");
+    let made = match &keep {
+        Some(root) => std::fs::create_dir_all(root)
+            .and_then(|()| tempfile::Builder::new().disable_cleanup(true).tempdir_in(root)),
+        None => tempfile::Builder::new().prefix("trtc-conformance-").tempdir(),
+    };
+    let folder = match made {
         Ok(folder) => folder,
         Err(error) => return CaseResult::lost(id, runners, "setup", &error.to_string()),
     };

@@ -10,6 +10,8 @@
 //! that is right after all fails the run. `baseline.tsv` holds where the nodes of each case were placed: no case may fall
 //! behind it. Results go to `target/conformance/`.
 //!
+//! `TRTC_CONFORMANCE_KEEP=FOLDER` keeps the models and bundles of the cases that are run.
+//!
 //! Cases run in processes of their own, so a crash or a hang costs one case.
 #![cfg(feature = "tensorrt")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test runner")]

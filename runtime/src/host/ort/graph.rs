@@ -2,6 +2,7 @@
 
 use super::{
     OrtBackend, Shared, check, dtype,
+    empty::empty_sequence,
     value::{OrtVal, Raw},
 };
 use crate::{
@@ -67,8 +68,16 @@ impl OrtGraph {
         model: ModelSource<'_>,
         options: &GraphOptions,
     ) -> Result<OrtGraph, HostError> {
-        let handle = create(&backend.shared, model, options).map_err(HostError::Load)?;
-        let session = Arc::new(SessionHandle { ptr: handle, shared: backend.shared.clone() });
+        OrtGraph::with(&backend.shared, model, options)
+    }
+
+    pub fn with(
+        shared: &Arc<Shared>,
+        model: ModelSource<'_>,
+        options: &GraphOptions,
+    ) -> Result<OrtGraph, HostError> {
+        let handle = create(shared, model, options).map_err(HostError::Load)?;
+        let session = Arc::new(SessionHandle { ptr: handle, shared: shared.clone() });
         let api = ::ort::api();
         let inputs =
             ports(&session, api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo)?;
@@ -83,7 +92,7 @@ impl OrtGraph {
         Ok(OrtGraph { session, inputs, outputs, copies_inputs, handed_through })
     }
 
-    fn feed<'a>(&self, input: &Input<'a>) -> Result<Feed<'a>, HostError> {
+    fn feed<'a>(&self, k: usize, input: &Input<'a>) -> Result<Feed<'a>, HostError> {
         let value = match input {
             Input::Tensor(tensor) if self.copies_inputs => Raw::copy_of(*tensor)?,
             Input::Tensor(tensor) => {
@@ -95,9 +104,15 @@ impl OrtGraph {
                 }
             }
             Input::Value(Value::Opaque(value)) => match value.downcast::<OrtVal>() {
+                // ONNX Runtime 1.32 crashes when it is fed an optional that holds nothing.
+                Some(value) if !value.has_value()? => Raw::of(&Value::Nothing)?,
                 Some(value) => return Ok(Feed::Borrowed(value)),
                 None => return Err(HostError::Unsupported("a value of another backend".into())),
             },
+            Input::Value(Value::Sequence(values)) if values.is_empty() => {
+                let dtype = self.inputs.info[k].dtype;
+                return Ok(Feed::Held(empty_sequence(&self.session.shared, dtype)?));
+            }
             Input::Value(value) => Raw::of(value)?,
         };
         Ok(Feed::Owned(value))
@@ -123,6 +138,7 @@ impl OrtGraph {
 /// An input of one run.
 enum Feed<'a> {
     Owned(Raw),
+    Held(OrtVal),
     Borrowed(&'a OrtVal),
 }
 
@@ -130,6 +146,7 @@ impl Feed<'_> {
     fn ptr(&self) -> *const sys::OrtValue {
         match self {
             Feed::Owned(value) => value.ptr(),
+            Feed::Held(value) => value.as_ptr(),
             Feed::Borrowed(value) => value.as_ptr(),
         }
     }
@@ -160,8 +177,8 @@ impl HostGraph for OrtGraph {
         let mut taken: SmallVec<[Range<usize>; FEW]> = SmallVec::new();
         let mut take = |start: *const u8, len: usize| taken.push(start as usize..start as usize + len);
         let mut feeds: SmallVec<[Feed<'_>; FEW]> = SmallVec::new();
-        for input in inputs {
-            feeds.push(self.feed(input)?);
+        for (k, input) in inputs.iter().enumerate() {
+            feeds.push(self.feed(k, input)?);
             if let Input::Tensor(tensor) = input {
                 take(tensor.bytes().as_ptr(), tensor.bytes().len());
             }

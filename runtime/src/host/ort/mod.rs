@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod dtype;
+mod empty;
 mod graph;
 mod value;
 

@@ -275,17 +275,23 @@ impl OrtVal {
         Ok(OrtVal::new(Raw::made(status, element)?, &self.0.session))
     }
 
+    /// Whether it is anything: an optional may hold nothing.
+    pub fn has_value(&self) -> Result<bool, HostError> {
+        let mut has = 0;
+        // SAFETY: a valid value.
+        check(unsafe { (::ort::api().HasValue)(self.ptr(), &mut has) }).map_err(run_error)?;
+        Ok(has != 0)
+    }
+
     /// What it is, with all its elements.
     pub fn value(&self) -> Result<Value, HostError> {
         let api = ::ort::api();
-        let mut has = 0;
+        if !self.has_value()? {
+            return Ok(Value::Nothing);
+        }
         let mut kind = MaybeUninit::<i32>::zeroed();
         // SAFETY: a valid value. The kind is read as a bare number (see `tensor_type`).
         let kind = unsafe {
-            check((api.HasValue)(self.ptr(), &mut has)).map_err(run_error)?;
-            if has == 0 {
-                return Ok(Value::Nothing);
-            }
             check((api.GetValueType)(self.ptr(), kind.as_mut_ptr().cast())).map_err(run_error)?;
             kind.assume_init()
         };
