@@ -23,20 +23,29 @@ pub fn run_dynamic(model: &ModelProto, sets: &[DataSet], facts: Facts, folder: &
     if sizes.is_empty() {
         return Status::Skipped("no size to change".into());
     }
-    let Some((symbolic, other)) = find_other(model, set, &sizes) else {
+    let Some((symbolic, other, ranges)) = find_other(model, set, &sizes) else {
         return Status::Skipped("ONNX Runtime runs it at no other size".into());
     };
     let path = folder.join("dynamic.onnx");
     if let Err(error) = std::fs::write(&path, &symbolic) {
         return Status::wrong("setup", error);
     }
-    let (report, bundle) = match compile(&path, folder, |options| options) {
-        Ok(compiled) => compiled,
-        Err(status) => return status,
-    };
-    if let Status::Wrong(kind, text) = soundness(&report) {
-        return Status::Wrong(kind, text);
+    // The ranges that the compiler chooses, then those of this case.
+    let (mut compiled, mut with) = (None, "ranges by default");
+    for shapes in [&[][..], &ranges] {
+        let options = |options| shapes.iter().cloned().fold(options, trtc::Options::shape);
+        let (report, bundle) = match compile(&path, folder, options) {
+            Ok(compiled) => compiled,
+            Err(Status::Wrong(kind, text)) => return Status::Wrong(kind, format!("{with}: {text}")),
+            Err(status) => return status,
+        };
+        if let Status::Wrong(kind, text) = soundness(&report) {
+            return Status::Wrong(kind, format!("{with}: {text}"));
+        }
+        compiled = Some((report, bundle));
+        with = "ranges as given";
     }
+    let Some((report, bundle)) = compiled else { return Status::wrong("setup", "not compiled") };
     let segments = SessionOptions::default().optimize(false).mode(Mode::Segments);
     let mut all = vec![(segments, "segments")];
     if report.targets.iter().any(|target| target.totals.engines > 0) {
@@ -56,6 +65,20 @@ pub fn run_dynamic(model: &ModelProto, sets: &[DataSet], facts: Facts, folder: &
     Status::Right
 }
 
+/// How a size grows.
+#[derive(Clone, Copy)]
+enum Step {
+    One,
+    Twice,
+}
+
+fn grown(size: usize, step: Step) -> usize {
+    match step {
+        Step::One => size + 1,
+        Step::Twice => size * 2,
+    }
+}
+
 /// Whether the dims of a value are sizes that may be changed: not those of lists of sizes, axes and the like.
 fn has_sizes(tensor: &Tensor) -> bool {
     tensor.dims().len() > 1 || (tensor.dims().len() == 1 && tensor.dtype().is_float())
@@ -71,17 +94,24 @@ fn sizes(set: &DataSet) -> BTreeSet<usize> {
         .collect()
 }
 
-/// The encoded model with symbols for as many sizes as ONNX Runtime can run with other values, and a data set of such.
-fn find_other(model: &ModelProto, set: &DataSet, sizes: &BTreeSet<usize>) -> Option<(Vec<u8>, DataSet)> {
-    let attempt = |chosen: &BTreeSet<usize>, step: usize| {
+/// The encoded model with symbols for as many sizes as ONNX Runtime can run with other values, a data set of such, and the
+/// ranges that hold both.
+fn find_other(
+    model: &ModelProto,
+    set: &DataSet,
+    sizes: &BTreeSet<usize>,
+) -> Option<(Vec<u8>, DataSet, Vec<String>)> {
+    let attempt = |chosen: &BTreeSet<usize>, step: Step| {
         let symbolic = with_symbols(model, set, chosen)?;
         let inputs = resized(set, chosen, step)?;
         // The case's own size must run too: some models only work because their shapes are static.
         reference(&symbolic, &set.inputs)?;
         let outputs = reference(&symbolic, &inputs)?;
-        Some((symbolic, DataSet { inputs, outputs }))
+        let range = |&size: &usize| format!("s{size}={size}..{size}..{}", grown(size, step));
+        Some((symbolic, DataSet { inputs, outputs }, chosen.iter().map(range).collect()))
     };
-    let attempt = |chosen: &BTreeSet<usize>| attempt(chosen, 1).or_else(|| attempt(chosen, 2));
+    let attempt =
+        |chosen: &BTreeSet<usize>| attempt(chosen, Step::One).or_else(|| attempt(chosen, Step::Twice));
     if let Some(found) = attempt(sizes) {
         return Some(found);
     }
@@ -119,17 +149,13 @@ fn open_shape(info: &mut ValueInfoProto) {
 }
 
 /// Inputs whose chosen sizes have grown: elements repeat, so that they stay in their range.
-fn resized(set: &DataSet, chosen: &BTreeSet<usize>, factor: usize) -> Option<Vec<(String, Value)>> {
+fn resized(set: &DataSet, chosen: &BTreeSet<usize>, step: Step) -> Option<Vec<(String, Value)>> {
     let mut inputs = Vec::new();
     for (name, value) in &set.inputs {
         let value = match value {
             Value::Tensor(tensor) if has_sizes(tensor) => {
-                let grown = |&dim: &usize| match (chosen.contains(&dim), factor) {
-                    (false, _) => dim,
-                    (true, 1) => dim + 1,
-                    (true, factor) => dim * factor,
-                };
-                let dims: Vec<usize> = tensor.dims().iter().map(grown).collect();
+                let other = |&dim: &usize| if chosen.contains(&dim) { grown(dim, step) } else { dim };
+                let dims: Vec<usize> = tensor.dims().iter().map(other).collect();
                 Value::Tensor(repeated(tensor, &dims)?)
             }
             other => other.clone(),

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo test -p trtc --test conformance                     the sample (sample.txt), as one test
 //! make conformance                                          all cases, all runners
-//! target/…/conformance --all [--runner NAME]... [--filter TEXT]... [--jobs N] [--bless]
+//! target/…/conformance --all [--runner NAME]... [--filter TEXT]... [--jobs N] [--out FOLDER] [--bless]
 //! ```
 //!
 //! Runners are in [`result::Runner`]. Each has a list of what it does not get right, with reasons (`ignore/`); an entry
@@ -33,7 +33,10 @@ mod values;
 
 use anyhow::{Context as _, Result, bail};
 use result::Runner;
-use std::{path::Path, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// Name under which test harnesses know the sample.
 const SAMPLE: &str = "conformance_sample";
@@ -45,6 +48,7 @@ struct Arguments {
     runners: Vec<Runner>,
     filters: Vec<String>,
     jobs: Option<usize>,
+    out: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -64,6 +68,7 @@ impl Arguments {
                     parsed.all = true;
                     parsed.filters.push(value()?);
                 }
+                "--out" => parsed.out = Some(value()?.into()),
                 "--jobs" => parsed.jobs = Some(value()?.parse()?),
                 // What harnesses pass to any test.
                 "--exact" | "--nocapture" | "--quiet" | "--include-ignored" => {}
@@ -129,7 +134,8 @@ fn run(arguments: Arguments) -> Result<bool> {
     let runners = if arguments.runners.is_empty() { Runner::ALL.to_vec() } else { arguments.runners.clone() };
     let ignored = lists::ignored()?;
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/conformance");
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/conformance");
+    let folder = arguments.out.unwrap_or_else(default);
     let mut lines = report::Lines::create(&folder)?;
     let results = processes::run_all(&chosen, &runners, jobs, &mut |result| lines.write(result))?;
     let summary = report::Summary::new(&results, &ignored);

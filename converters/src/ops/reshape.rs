@@ -156,6 +156,10 @@ fn result(
             };
             if let Dim::Expr(_) = rest {
                 cx.require(ConstraintKind::AtLeast(rest.clone(), 1));
+                let whole = rest.mul(&named);
+                if whole != total {
+                    cx.require(ConstraintKind::Equal(total, whole));
+                }
             }
             to[axis] = rest;
         }
