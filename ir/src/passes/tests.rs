@@ -504,3 +504,32 @@ fn optionals_of_known_content_are_resolved() {
     assert_eq!(left, wanted);
     assert_eq!(names(&ledger.removed), ["got", "none", "some"]);
 }
+
+#[test]
+fn reductions_of_nothing_are_constants() {
+    let mut module = Module::default();
+    let graph = &mut module.graph;
+    let x = graph.add_value("x", f32_type(&[2, 0, 3]));
+    let flags = graph.add_value("flags", Type::tensor(DType::Bool, known(&[2, 0])));
+    graph.set_inputs(vec![x, flags]);
+    let mut outputs = Vec::new();
+    for op in ["ReduceSum", "ReduceProd", "ReduceMax", "ReduceLogSumExp", "ReduceMean"] {
+        let y = add(graph, op, op, vec![], &[x]);
+        graph[y].ty = f32_type(&[2, 1]);
+        outputs.push(y);
+    }
+    let all = add(graph, "all", "ReduceMin", vec![], &[flags]);
+    graph[all].ty = Type::tensor(DType::Bool, known(&[2]));
+    outputs.push(all);
+    graph.set_outputs(outputs.clone());
+    assert!(empties::run(&mut module, &mut Ledger::default()));
+    let value = |id: ValueId| {
+        let list = module.graph[id].constant.as_ref().and_then(Tensor::to_f64s);
+        list.map(|list| (list.len(), list[0]))
+    };
+    let found: Vec<_> = outputs[..5].iter().map(|&id| value(id)).collect();
+    let infinity = f64::INFINITY;
+    // The mean of nothing is not defined.
+    assert_eq!(found, [Some((2, 0.0)), Some((2, 1.0)), Some((2, -infinity)), Some((2, -infinity)), None]);
+    assert_eq!(module.graph[all].constant.as_ref().unwrap().bytes().unwrap()[..], [1, 1]);
+}

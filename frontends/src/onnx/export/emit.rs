@@ -3,7 +3,7 @@
 use super::{
     ExportError, ExportRequest, Exported, INLINE_BYTES, INLINE_SHAPE_BYTES, WeightPlacement,
     names::ValueNames,
-    plan::{Plan, Run, draft_of, is_narrow, run},
+    plan::{Plan, Run, draft_of, run, wide},
     proto::{attribute, byte_count, inline, is_shape_like, type_proto, value_info},
 };
 use crate::onnx::{
@@ -105,8 +105,8 @@ struct Body {
     names: ValueNames,
     /// Values that exist: inputs, captures, outputs of nodes, initializers.
     made: HashSet<ValueId>,
-    /// f32 copies of narrow values, by value.
-    wide: HashMap<ValueId, String>,
+    /// Copies of narrow values in a wider type.
+    wide: HashMap<(ValueId, DType), String>,
 }
 
 impl Emitter<'_> {
@@ -169,10 +169,13 @@ impl Emitter<'_> {
         for arg in &draft.inputs {
             let name = match arg {
                 Arg::None => String::new(),
-                Arg::Value(id) if widen && graph[*id].ty.dtype().is_some_and(is_narrow) => {
-                    self.widened_input(graph, *id, path, body)?
+                Arg::Value(id) => {
+                    let dtype = graph[*id].ty.dtype().filter(|_| widen);
+                    match dtype.and_then(|dtype| wide(&node.op.op_type, dtype)) {
+                        Some(to) => self.widened_input(graph, *id, to, path, body)?,
+                        None => self.used(graph, *id, path, body)?,
+                    }
                 }
-                Arg::Value(id) => self.used(graph, *id, path, body)?,
                 Arg::Const(tensor) => {
                     let name = self.names.unique(&format!("{}/constant", node.name));
                     body.proto.initializer.push(inline(&name, tensor));
@@ -212,7 +215,8 @@ impl Emitter<'_> {
             };
             let name = body.names.get(graph, id, &mut self.names);
             body.made.insert(id);
-            match graph[id].ty.dtype().filter(|&dtype| widen && is_narrow(dtype)) {
+            let dtype = graph[id].ty.dtype();
+            match dtype.filter(|&dtype| widen && wide(&node.op.op_type, dtype).is_some()) {
                 None => proto.output.push(name),
                 Some(dtype) => {
                     // Rounded to its type before anybody reads it.
@@ -231,21 +235,22 @@ impl Emitter<'_> {
         body.proto.node.append(&mut casts);
     }
 
-    /// The f32 copy of a narrow value.
+    /// The copy of a narrow value in a wider type.
     fn widened_input(
         &mut self,
         graph: &Graph,
         id: ValueId,
+        to: DType,
         node: &str,
         body: &mut Body,
     ) -> Result<String, ExportError> {
         let name = self.used(graph, id, node, body)?;
-        if let Some(wide) = body.wide.get(&id) {
+        if let Some(wide) = body.wide.get(&(id, to)) {
             return Ok(wide.clone());
         }
-        let wide = self.names.unique(&format!("{name}/f32"));
-        body.proto.node.push(cast(&name, &wide, DType::F32));
-        body.wide.insert(id, wide.clone());
+        let wide = self.names.unique(&format!("{name}/{to}"));
+        body.proto.node.push(cast(&name, &wide, to));
+        body.wide.insert((id, to), wide.clone());
         Ok(wide)
     }
 
@@ -272,11 +277,11 @@ impl Emitter<'_> {
                     proto.graphs.push(written);
                 }
             }
-            // The type of an output that is computed in f32 after all.
+            // The type of an output that is computed in a wider one after all.
             Some(Attr::Int(number)) if widen && name.ends_with("dtype") => {
-                let narrow = i32::try_from(*number).ok().and_then(DType::from_onnx).is_some_and(is_narrow);
-                if narrow {
-                    proto.i = Some(DType::F32.onnx().into());
+                let dtype = i32::try_from(*number).ok().and_then(DType::from_onnx);
+                if let Some(to) = dtype.and_then(|dtype| wide(&node.op.op_type, dtype)) {
+                    proto.i = Some(to.onnx().into());
                 }
             }
             _ => {}

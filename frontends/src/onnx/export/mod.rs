@@ -1,7 +1,7 @@
 //! IR to ONNX: host segments, host twins of engines, and whole models.
 //!
 //! Nodes go down to one opset at which ONNX Runtime has a CPU kernel for each of them with its element types. Where it has none for
-//! bf16 and float8, the node computes in f32 between casts. Constants become initializers; where their bytes go is the caller's.
+//! bf16, float8 and a few integers, the node computes in a wider type between casts. Constants become initializers; where their bytes go is the caller's.
 
 mod emit;
 mod names;
@@ -68,7 +68,7 @@ pub struct Exported {
     /// Names of the outputs, in the order of the request: those of the values, except for a value that is an input too or is
     /// wanted twice.
     pub outputs: Vec<String>,
-    /// Nodes (paths) that compute in f32 because ONNX Runtime has no kernel for their narrow float type.
+    /// Nodes (paths) that compute in a wider type because ONNX Runtime has no kernel for theirs.
     pub widened: Vec<String>,
 }
 

@@ -181,7 +181,7 @@ fn opsets(graph: &Graph, node: &Node) -> Opsets {
 pub(super) enum Run {
     /// As it is.
     Native,
-    /// In f32 between casts of ours.
+    /// In a wider type between casts of ours.
     Widened,
     /// Not at all.
     Nowhere,
@@ -205,19 +205,18 @@ pub(super) fn run(graph: &Graph, node: &Node, version: u32) -> Run {
     let try_types = |types: &dyn Fn(&str) -> Option<DType>| {
         support(&node.op.domain, &node.op.op_type, version, types) != Support::None
     };
-    let wide = |name: &str| types(name).map(|dtype| if is_narrow(dtype) { DType::F32 } else { dtype });
-    let narrow = inputs.iter().chain(&outputs).flatten().any(|&dtype| is_narrow(dtype));
+    let widened = |dtype: DType| wide(&node.op.op_type, dtype).unwrap_or(dtype);
+    let wide_type = |name: &str| types(name).map(widened);
+    let narrow = inputs.iter().chain(&outputs).flatten().any(|&dtype| widened(dtype) != dtype);
     let widen = |list: &[Option<DType>]| -> Vec<Option<DType>> {
-        list.iter()
-            .map(|dtype| dtype.map(|dtype| if is_narrow(dtype) { DType::F32 } else { dtype }))
-            .collect()
+        list.iter().map(|dtype| dtype.map(widened)).collect()
     };
     if allows(&inputs, &outputs) && try_types(&types) {
         Run::Native
     } else if narrow
         && node.op.domain.is_empty()
         && allows(&widen(&inputs), &widen(&outputs))
-        && try_types(&wide)
+        && try_types(&wide_type)
     {
         Run::Widened
     } else {
@@ -225,9 +224,17 @@ pub(super) fn run(graph: &Graph, node: &Node, version: u32) -> Run {
     }
 }
 
-/// Floats that few CPU kernels know: they are computed in f32.
-pub(super) fn is_narrow(dtype: DType) -> bool {
-    matches!(dtype, DType::Bf16 | DType::F8E4M3 | DType::F8E4M3Uz | DType::F8E5M2 | DType::F8E5M2Uz)
+/// The type in which an operator computes instead of one that hardly any CPU kernel knows: with the same result for integers,
+/// rounded once for floats.
+pub(super) fn wide(op_type: &str, dtype: DType) -> Option<DType> {
+    Some(match (op_type, dtype) {
+        (_, DType::Bf16 | DType::F8E4M3 | DType::F8E4M3Uz | DType::F8E5M2 | DType::F8E5M2Uz) => DType::F32,
+        ("Max" | "Min" | "Pow", DType::I8 | DType::U8 | DType::I16 | DType::U16) => DType::I32,
+        // Only exponents have these types.
+        ("Pow", DType::U32) => DType::I64,
+        ("Pow", DType::U64) => DType::F64,
+        _ => return None,
+    })
 }
 
 /// Element types of a node's inputs and outputs.

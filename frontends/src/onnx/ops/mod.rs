@@ -26,6 +26,7 @@ mod scatter;
 mod slice;
 mod softmax;
 mod split;
+mod swiglu;
 mod topk;
 
 use crate::onnx::draft::{Draft, Upgrade};
@@ -80,6 +81,7 @@ static FAMILIES: &[&Family] = &[
     &slice::FAMILY,
     &softmax::FAMILY,
     &split::FAMILY,
+    &swiglu::FAMILY,
     &topk::FAMILY,
 ];
 
