@@ -14,7 +14,7 @@ fn upgrade(cx: &mut Upgrade<'_>, draft: &mut Draft) -> Result<Step, Diag> {
     if let Some(alpha) = draft.attrs.get("alpha") {
         attrs.set("alpha", alpha.clone());
     }
-    let gate = cx.emit("Swish", attrs, vec![draft.input(0).clone()], true);
+    let gate = cx.emit("Swish", attrs, vec![draft.input(0).clone()], Some("Mul"));
     *draft = Draft {
         op: OpKey::new("", "Mul"),
         since: schema::since_version("", "Mul", schema::MAX_OPSET).unwrap_or(14),
