@@ -21,7 +21,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use trtc_bundle::MappedFile;
 use trtc_network::Network;
@@ -169,7 +169,8 @@ fn build(
     options.max_threads = request.max_threads;
     reset_peak_rss();
     let start = Instant::now();
-    let engine = library.builder().build(&request.network, &weights, &request.target, &options);
+    let engine =
+        releasing(&files, || library.builder().build(&request.network, &weights, &request.target, &options));
     let engine = engine.map_err(|error| match error {
         BuildError::Refused { words, nodes } => Response::Refused { words, nodes },
         BuildError::Fault(fault) => Response::Fault { node: fault.node, what: fault.what },
@@ -181,6 +182,25 @@ fn build(
         memfd("engine", &[&engine]).map_err(|e| invalid(format!("the engine cannot be stored: {e}")))?;
     let library_version = library.version().to_string();
     Ok((Response::Built { build_s, peak_rss_bytes: peak_rss_bytes(), library_version }, file))
+}
+
+/// How often a build lets go of the weights that it has read.
+const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Runs `build` and meanwhile gives back pages of the weights' files: the builder reads each block, copies it, and rarely
+/// comes back, so that the file and the copy would both stay in memory.
+fn releasing<T>(files: &[MappedFile], build: impl FnOnce() -> T) -> T {
+    let (done, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while ended.recv_timeout(RELEASE_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                files.iter().for_each(MappedFile::release_pages);
+            }
+        });
+        // The sender goes, and with it the thread, however `build` ends.
+        let _done = done;
+        build()
+    })
 }
 
 fn library(

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use bytes::Bytes;
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use std::{
     fs::File,
     io,
@@ -21,7 +21,17 @@ use std::{
 pub struct MappedFile {
     path: Arc<Path>,
     file: Arc<File>,
+    map: Arc<Mmap>,
     bytes: Bytes,
+}
+
+/// Keeps a mapping alive for the slices that were cut from it.
+struct Owner(Arc<Mmap>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl MappedFile {
@@ -50,8 +60,9 @@ impl MappedFile {
         // SAFETY: the mapping is read only and of a regular file, whose length the system gives. That nobody writes to
         // or truncates the file meanwhile is the documented contract of this type; memory safety of this process does not
         // hang on the content, because every reader treats it as untrusted bytes and bounds-checks it.
-        let map = unsafe { Mmap::map(&file)? };
-        Ok(MappedFile { path: path.into().into(), file: Arc::new(file), bytes: Bytes::from_owner(map) })
+        let map = Arc::new(unsafe { Mmap::map(&file)? });
+        let bytes = Bytes::from_owner(Owner(Arc::clone(&map)));
+        Ok(MappedFile { path: path.into().into(), file: Arc::new(file), map, bytes })
     }
 
     /// Maps what a descriptor (a file, a memfd) refers to; `path` is what [`MappedFile::path`] will say.
@@ -81,6 +92,16 @@ impl MappedFile {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.bytes.len() as u64
+    }
+
+    /// Gives back the memory of pages that were read; what is read again comes from the page cache. For whoever reads a
+    /// large file once: the pages would stay in this process until somebody else needs memory.
+    pub fn release_pages(&self) {
+        // SAFETY: the mapping is shared and read only, so it holds no changes that could be lost: a dropped page is read
+        // from the file again, with the same bytes (or, as ever, those of whoever writes to the file).
+        let advised = unsafe { self.map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        // Advice that the system does not take costs memory, nothing else.
+        drop(advised);
     }
 
     /// Where in the file `slice` lies, in bytes; `None` when it is a copy or comes from elsewhere.
@@ -114,6 +135,20 @@ mod tests {
     use super::MappedFile;
     use bytes::Bytes;
     use std::io::{ErrorKind, Write};
+
+    #[test]
+    fn released_pages_are_read_again() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        file.write_all(&content).unwrap();
+        let mapped = MappedFile::open(file.path()).unwrap();
+        let slice = mapped.bytes().slice(5000..300_000);
+        assert_eq!(slice, content[5000..300_000]);
+        mapped.release_pages();
+        assert_eq!(slice, content[5000..300_000]);
+        drop(mapped);
+        assert_eq!(slice, content[5000..300_000]);
+    }
 
     #[test]
     fn slices_know_their_place_and_outlive_the_file() {
