@@ -164,7 +164,8 @@ impl Attributes {
             let total = match dim {
                 // (⌈d/1⌉ − 1) · 1 + reach − d
                 _ if stride == 1 => reach - 1,
-                Dim::Known(d) => (((d + stride - 1) / stride - 1) * stride + reach - d).max(0),
+                // (⌈d/s⌉ − 1) · s + reach − d: what the last window lacks.
+                Dim::Known(d) => (reach - 1 - (d - 1).rem_euclid(stride)).max(0),
                 _ => {
                     return Err(Refusal::new(
                         Code::DIM_UNKNOWN,
@@ -197,7 +198,7 @@ impl Attributes {
             let (stride, reach) = (self.strides[axis], self.reach(axis));
             result[axis] = match dim {
                 _ if stride == 1 => 0,
-                Dim::Known(d) => {
+                Dim::Known(d) if *d <= LIMIT => {
                     let room = d + before[axis] + after[axis] - reach;
                     let by_ceil = (room + stride - 1).div_euclid(stride);
                     let last = (d + before[axis] - 1).div_euclid(stride);

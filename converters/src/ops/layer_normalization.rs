@@ -6,7 +6,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, floats, shape},
+    ctx::{check, dims, floats, shape},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -83,7 +83,9 @@ impl Converter for LayerNormalization {
             let known = |k: usize| shape[k].known().is_some() && shape[k] == x.shape[axis + k];
             shape.len() == x.rank() - axis && (0..shape.len()).all(known)
         };
-        let mut layer = true;
+        // It also wants a bias, which is then written out.
+        let count = dims::product(&x.shape[axis..]).known();
+        let mut layer = node.input(2).is_some() || count.is_some_and(|count| count <= 1 << 22);
         for (slot, name) in [(1, "Scale"), (2, "B")] {
             if slot == 1 || node.input(slot).is_some() {
                 let parameter = check::operand(node, slot, name, &[x.dtype], target)?;

@@ -173,7 +173,7 @@ impl Converter for Pad {
             if most == 0 {
                 continue;
             }
-            let needed = if mode == SampleMode::Reflect { most + 1 } else { 1 };
+            let needed = if mode == SampleMode::Reflect { most.saturating_add(1) } else { 1 };
             match left {
                 Dim::Known(left) if left < needed => {
                     let why = format!("{most} are to be added to a dim of {left}");

@@ -35,6 +35,9 @@ enum Way {
     Slices(Dilated),
 }
 
+/// Places of a dilated window: each has a count of its own.
+const MOST_PLACES: i64 = 1 << 24;
+
 /// A dilated window over known dims.
 #[derive(Debug)]
 struct Dilated {
@@ -174,12 +177,20 @@ fn dilated(
     let overhang = attributes.overhang(spatial, &before, &after)?;
     let mut output = Vec::new();
     let mut padded = Vec::new();
+    if dims.iter().any(|&d| d > MOST_PLACES) {
+        return Err(Refusal::new(Code::SHAPE, "a dilated window over too long a dim").slot("dilations"));
+    }
     // For each axis, how many elements a window counts at each place of the result.
     let mut along: Vec<Vec<f64>> = Vec::new();
     for (axis, d) in dims.iter().enumerate() {
         let (stride, dilation) = (attributes.strides[axis], attributes.dilations[axis]);
         let whole = before[axis] + d + after[axis] + overhang[axis];
         let n = (whole - attributes.reach(axis)) / stride + 1;
+        if n > MOST_PLACES {
+            return Err(
+                Refusal::new(Code::SHAPE, format!("a dilated window at {n} places")).slot("dilations")
+            );
+        }
         let counted =
             if count_pads { 0..before[axis] + d + after[axis] } else { before[axis]..before[axis] + d };
         let at = |place: i64| {
@@ -190,6 +201,9 @@ fn dilated(
         along.push((0..n).map(at).collect());
         output.push(n);
         padded.push(whole);
+    }
+    if output.iter().try_fold(1i64, |n, k| n.checked_mul(*k)).is_none_or(|n| n > MOST_PLACES) {
+        return Err(Refusal::new(Code::SHAPE, "a dilated window at too many places").slot("dilations"));
     }
     let counts = along.iter().fold(vec![1.0], |counts, axis| {
         counts.iter().flat_map(|a| axis.iter().map(move |b| a * b)).collect()

@@ -34,6 +34,9 @@ pub struct Recurrent;
 /// A sequence of at most this many steps is laid out step by step.
 const UNROLLED: i64 = 8;
 
+/// No recurrence of a real model is wider.
+const MOST_HIDDEN: i64 = 1 << 20;
+
 /// Sizes, and one cell for each direction.
 #[derive(Debug)]
 pub struct Plan {
@@ -135,7 +138,12 @@ impl Converter for Recurrent {
         let (count, gates) = (directions.len() as i64, kind.gates());
         let hidden = r.get(2).copied().unwrap_or(0);
         let rows = hidden.saturating_mul(gates);
-        if hidden < 1 || r != [count, rows, hidden] || w.len() != 3 || w[..2] != [count, rows] || w[2] < 1 {
+        if !(1..=MOST_HIDDEN).contains(&hidden)
+            || r != [count, rows, hidden]
+            || w.len() != 3
+            || w[..2] != [count, rows]
+            || w[2] < 1
+        {
             let why = format!("weights of {w:?} and {r:?} for {count} directions of {gates} gates");
             return Err(Refusal::new(Code::SHAPE, why).slot("W"));
         }

@@ -345,6 +345,9 @@ impl Converter for Resize {
     }
 }
 
+/// Places along an axis whose indices or weights are written out.
+const MOST_PLACES: i64 = 1 << 24;
+
 /// Whether the scale is the ratio of the sizes, so that it does not matter which of them coordinates come from.
 fn exactly(from: i64, to: i64, scale: f32) -> bool {
     f64::from(scale) * from as f64 == to as f64 || scale == to as f32 / from as f32
@@ -360,6 +363,9 @@ fn over_known_dims(
 ) -> Result<Plan, Refusal> {
     let samplings =
         changed.iter().zip(sizes).map(|(&axis, &(from, to, scale))| (axis, Sampling { from, to, scale }));
+    if let Some(size) = sizes.iter().map(|&(_, to, _)| to).find(|&to| to > MOST_PLACES) {
+        return Err(Refusal::new(Code::SHAPE, format!("a dim of {size} would result")));
+    }
     if mode.nearest.is_some() {
         return Ok(Plan::Gather(samplings.map(|(axis, s)| (axis, s.nearest(mode))).collect()));
     }
