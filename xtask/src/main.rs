@@ -18,7 +18,7 @@ fn main() -> Result<()> {
 fn generate(check: bool) -> Result<()> {
     let root = root()?;
     let mut stale = Vec::new();
-    for (path, text) in [operators::registry(&root)?] {
+    for (path, text) in [operators::registry(&root)?, operators::page()] {
         let path = root.join(path);
         let old = std::fs::read_to_string(&path).unwrap_or_default();
         if old == text {
