@@ -11,6 +11,7 @@ pub mod indices;
 pub mod integers;
 pub mod iota;
 pub mod matrix;
+pub mod norm;
 pub mod quantize;
 pub mod reshape;
 pub mod scatter;

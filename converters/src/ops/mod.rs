@@ -21,6 +21,7 @@ mod dequantize_linear;
 mod dynamic_quantize_linear;
 mod dynamic_quantize_lstm;
 mod einsum;
+mod embed_layer_normalization;
 mod expand;
 mod flatten;
 mod gather;
@@ -64,6 +65,7 @@ mod scatter_elements;
 mod scatter_nd;
 mod shape;
 mod size;
+mod skip_layer_normalization;
 mod slice;
 mod softmax;
 mod split;
@@ -104,6 +106,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &dynamic_quantize_linear::DynamicQuantizeLinear,
     &dynamic_quantize_lstm::DynamicQuantizeLstm,
     &einsum::Einsum,
+    &embed_layer_normalization::EmbedLayerNormalization,
     &expand::Expand,
     &flatten::Flatten,
     &gather::Gather,
@@ -148,6 +151,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &scatter_nd::ScatterNd,
     &shape::Shape,
     &size::Size,
+    &skip_layer_normalization::SkipLayerNormalization,
     &slice::Slice,
     &softmax::Softmax,
     &split::Split,

@@ -75,21 +75,21 @@ fn model(built: &Built) -> Result<ModelProto, ExportError> {
 /// What ONNX Runtime runs as the original, and the change of dtypes that it needed: ONNX Runtime lacks kernels of some
 /// dtypes; the same numbers in a wider dtype say as much.
 fn original(backend: &OrtBackend, case: &Case) -> (Arc<dyn HostGraph>, Widen) {
-    let mut last = String::new();
+    let mut errors = Vec::new();
     for widen in [Widen::No, Widen::Floats, Widen::All] {
         let model = match model(&case.widened(widen).built()) {
             Ok(model) => model,
             Err(error) => {
-                last = error.to_string();
+                errors.push(error.to_string());
                 continue;
             }
         };
         match load(backend, &model) {
             Ok(graph) => return (graph, widen),
-            Err(error) => last = error.to_string(),
+            Err(error) => errors.push(error.to_string()),
         }
     }
-    panic!("{last}")
+    panic!("{}", errors.join("\n"))
 }
 
 /// Change of dtypes.
