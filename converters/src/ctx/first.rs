@@ -12,6 +12,9 @@ fn reduce(cx: &mut Emit<'_>, x: TensorId, op: ReduceOp, axis: u32) -> TensorId {
     cx.one(Layer::Reduce { x, op, axes: vec![axis], keep_dims: true })
 }
 
+/// Longest line of positions that stands in the network as a constant.
+const MAX_CONSTANT: i64 = 1 << 16;
+
 /// 0, 1, … along an axis of `x` (i64; every other dim 1).
 pub fn positions(cx: &mut Emit<'_>, x: TensorId, axis: u32) -> TensorId {
     let rank = cx.rank(x);
@@ -21,19 +24,16 @@ pub fn positions(cx: &mut Emit<'_>, x: TensorId, axis: u32) -> TensorId {
     if let Some(dim) = dims.get_mut(at) {
         *dim = known;
     }
-    if known >= 0 {
+    if (0..=MAX_CONSTANT).contains(&known) {
         let bytes: Vec<u8> = (0..known).flat_map(i64::to_le_bytes).collect();
         return cx.constant(DType::I64, dims, bytes.into());
     }
-    let length = cx.dim_of(x, at);
+    let shape = match known {
+        0.. => Extent::Static(vec![known]),
+        _ => Extent::Tensor(cx.dim_of(x, at)),
+    };
     let (alpha, beta) = (cx.scalar(DType::I64, 0, 0.0), cx.scalar(DType::I64, 1, 1.0));
-    let line = cx.one(Layer::Fill {
-        shape: Extent::Tensor(length),
-        op: FillOp::Linspace,
-        alpha,
-        beta,
-        to: DType::I64,
-    });
+    let line = cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to: DType::I64 });
     cx.reshape(line, dims)
 }
 

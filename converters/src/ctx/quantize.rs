@@ -19,6 +19,9 @@ pub enum Granularity {
     Block(usize, usize, usize),
 }
 
+/// Longest axis whose blocks are written out.
+const MAX_BLOCKED: usize = 1 << 24;
+
 /// Granularity from the scale's shape.
 ///
 /// # Errors
@@ -44,6 +47,11 @@ pub fn granularity(
         return Err(Refusal::new(Code::INVALID, why).slot(name));
     }
     let dim = x.shape[axis].known().and_then(|d| usize::try_from(d).ok());
+    if dim.is_some_and(|dim| dim > MAX_BLOCKED) {
+        return Err(
+            Refusal::new(Code::SHAPE, format!("blocks over more than {MAX_BLOCKED} elements")).slot(name)
+        );
+    }
     let dim = dim.ok_or_else(|| {
         Refusal::new(Code::DIM_UNKNOWN, format!("blocks over axis {axis}, whose size is not known"))
             .slot(name)

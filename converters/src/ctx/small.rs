@@ -30,6 +30,11 @@ fn whole(value: f64) -> Option<Dim> {
     (value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0).then_some(Dim::Known(value as i64))
 }
 
+/// A size that an attribute gives; unknown when it is none.
+pub fn size(value: Option<i64>) -> Dim {
+    value.filter(|&v| v >= 0).map_or(Dim::Unknown, Dim::Known)
+}
+
 /// Applies `f` to the elements of two inputs with broadcasting; `None` when either is unknown.
 pub fn zip(node: NodeView<'_>, slots: [usize; 2], f: impl Fn(&Dim, &Dim) -> Dim) -> Option<Vec<Dim>> {
     zip_lists(&elements(node, slots[0])?, &elements(node, slots[1])?, f)

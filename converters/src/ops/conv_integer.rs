@@ -114,9 +114,10 @@ impl Converter for ConvInteger {
         }
         let (before, after) = attributes.paddings(&x_operand.shape[2..])?;
         window::non_negative(&before, &after)?;
-        let terms = dims[1..].iter().product::<i64>();
-        let layout = Layout { outer: dims[0] as usize, terms: terms as usize, inner: 1 };
-        integers::exact(node, [&x, &w], Some(terms), Some(layout))?;
+        let terms = dims[1..].iter().try_fold(1i64, |n, &d| n.checked_mul(d)).filter(|&n| n > 0);
+        let layout = terms.and_then(|n| usize::try_from(n).ok()).zip(usize::try_from(dims[0]).ok());
+        let layout = layout.map(|(terms, outer)| Layout { outer, terms, inner: 1 });
+        integers::exact(node, [&x, &w], terms, layout)?;
         let mut window = attributes.window(before, after);
         if spatial == 1 {
             window = window::over_two_dims(window);

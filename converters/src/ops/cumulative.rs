@@ -130,7 +130,7 @@ fn running_product(cx: &mut Emit<'_>, x: TensorId, plan: &Plan, length: i64, siz
     while distance < length {
         let other = moved(cx, y, distance);
         y = cx.elementwise(y, other, ElementWiseOp::Prod);
-        distance *= 2;
+        distance = distance.saturating_mul(2);
     }
     y
 }

@@ -78,7 +78,9 @@ fn layer(
         Granularity::Axis(_) => constant,
         Granularity::Block(axis, block, dim) => {
             let blocks = scale.shape.get(*axis).and_then(Dim::known);
-            constant && axis + 2 >= x.rank() && blocks.is_some_and(|n| n as usize * block == *dim)
+            constant
+                && axis + 2 >= x.rank()
+                && blocks.and_then(|n| usize::try_from(n).ok()?.checked_mul(*block)) == Some(*dim)
         }
     };
     (fits && x.rank() > 0 && quantize::is_positive_constant(scale)).then_some(own)

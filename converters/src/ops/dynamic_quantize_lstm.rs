@@ -3,7 +3,10 @@
 //! x [sequence, batch, input] f32, …  ->  y [sequence, directions, batch, hidden] f32, y_h, y_c [directions, batch, hidden]
 //! Opsets: 1.     TensorRT: none.     Limits: host only.
 
-use crate::{Converter, Def, Emit, Key, Outputs, ctx::shape};
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{shape, small},
+};
 use std::convert::Infallible;
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -26,7 +29,7 @@ impl Converter for DynamicQuantizeLstm {
     fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let both = node.str("direction", "forward") == "bidirectional";
         let directions = Dim::Known(if both { 2 } else { 1 });
-        let hidden = node.attrs().int("hidden_size").map_or(Dim::Unknown, Dim::Known);
+        let hidden = small::size(node.attrs().int("hidden_size"));
         let dim = |axis: usize| node.input(0).and_then(|x| x.dim(axis)).cloned().unwrap_or(Dim::Unknown);
         let state = vec![directions.clone(), dim(1), hidden.clone()];
         let sequence = vec![dim(0), directions, dim(1), hidden];

@@ -144,10 +144,11 @@ impl Converter for MatMulInteger {
         };
         matrix::gemm_gate(DType::F32, target)?;
         let dims: Option<Vec<i64>> = b_operand.shape.iter().map(|dim| dim.known()).collect();
-        let layout = dims.as_ref().map(|dims| {
-            let at = dims.len() - 2;
-            let outer = dims[..at].iter().product::<i64>() as usize;
-            Layout { outer, terms: dims[at] as usize, inner: dims[at + 1] as usize }
+        let layout = dims.as_ref().and_then(|dims| {
+            let at = dims.len().checked_sub(2)?;
+            let size = |d: &i64| usize::try_from(*d).ok();
+            let outer = dims[..at].iter().try_fold(1usize, |n, d| n.checked_mul(size(d)?))?;
+            Some(Layout { outer, terms: size(&dims[at])?, inner: size(&dims[at + 1])? })
         });
         let terms = b_operand.shape[b_operand.rank() - 2].known();
         let terms = terms.or_else(|| a_operand.shape[a_operand.rank() - 1].known());

@@ -150,14 +150,16 @@ impl Converter for MatMulNBits {
         let invalid = |why: &str, slot: &str| Refusal::new(Code::INVALID, why).slot(slot);
         let sizes = Sizes::read(node).ok_or_else(|| invalid("out of range", "K, N, bits, block_size"))?;
         let (b, scales) = (check::constant(node, 1, "B")?, check::constant(node, 2, "scales")?);
+        // The bytes that are there bound every size.
+        let bits = [sizes.n, sizes.blocks(), sizes.block, sizes.bits];
+        let bits = bits.into_iter().try_fold(1usize, usize::checked_mul);
+        let bytes = b.bytes().filter(|bytes| bytes.len().checked_mul(8) == bits);
+        let bytes = bytes.ok_or_else(|| invalid("a shape that does not fit", "B"))?;
         let zeros = match node.input(3) {
             Some(_) => Some(check::constant(node, 3, "zero_points")?),
             None => None,
         };
         let zeros = sizes.zeros(zeros).ok_or_else(|| invalid("a shape that does not fit", "zero_points"))?;
-        let bytes =
-            b.bytes().filter(|bytes| bytes.len() * 8 == sizes.n * sizes.blocks() * sizes.block * sizes.bits);
-        let bytes = bytes.ok_or_else(|| invalid("a shape that does not fit", "B"))?;
         let scales = scales.to_f64s().filter(|list| list.len() == zeros.len());
         let scales = scales.ok_or_else(|| invalid("a shape that does not fit", "scales"))?;
         let weights = weights(sizes, bytes, scales, &zeros, target);

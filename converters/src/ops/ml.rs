@@ -5,7 +5,10 @@
 //! ZipMap: x [n, classes] f32 -> sequence of maps          CastMap, DictVectorizer: a map -> y [1, n]
 //! Opsets: as listed.     TensorRT: none.     Limits: host only.
 
-use crate::{Converter, Def, Emit, Key, Outputs, ctx::shape};
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{shape, small},
+};
 use std::convert::Infallible;
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Attr, Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, Type};
@@ -60,11 +63,11 @@ impl Converter for Ml {
             "TreeEnsembleClassifier" => classifier(node, "classlabels_int64s", dims),
             "SVMRegressor" => vec![f32s(Some(vec![rows(dims.as_deref()), Dim::Known(1)]))],
             "TreeEnsembleRegressor" => {
-                let targets = node.attrs().int("n_targets").map_or(Dim::Unknown, Dim::Known);
+                let targets = small::size(node.attrs().int("n_targets"));
                 vec![f32s(Some(vec![rows(dims.as_deref()), targets]))]
             }
             "TreeEnsemble" => {
-                let targets = node.attrs().int("n_targets").map_or(Dim::Unknown, Dim::Known);
+                let targets = small::size(node.attrs().int("n_targets"));
                 vec![shape::typed(own, Some(vec![rows(dims.as_deref()), targets]))]
             }
             "ZipMap" => {

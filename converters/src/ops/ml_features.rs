@@ -7,7 +7,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, dims, elementwise, shape},
+    ctx::{check, dims, elementwise, shape, small},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -59,7 +59,7 @@ impl Converter for MlFeatures {
                     _ => Dim::Unknown,
                 };
                 let width = match node.attrs().ints("inputdimensions") {
-                    Some(list) => list.iter().fold(Dim::Known(0), |sum, &d| sum.add(&Dim::Known(d))),
+                    Some(list) => list.iter().fold(Dim::Known(0), |sum, &d| sum.add(&small::size(Some(d)))),
                     None => Dim::Unknown,
                 };
                 shape::typed(Some(DType::F32), Some(vec![rows, width]))

@@ -6,7 +6,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, floats, matrix, shape},
+    ctx::{check, elementwise, floats, matrix, shape, small},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -55,7 +55,7 @@ impl Converter for LinearRegressor {
             Some([n, ..]) => n.clone(),
             _ => Dim::Unknown,
         };
-        let targets = Dim::Known(node.int("targets", 1));
+        let targets = small::size(Some(node.int("targets", 1)));
         Ok(shape::types([shape::typed(Some(DType::F32), Some(vec![rows, targets]))]))
     }
 
