@@ -17,7 +17,13 @@ use trtc_runtime::{Input, Mode, Session, SessionOptions, Tensor, Value, host::Mo
 const OTHER_SIZE: Facts = Facts { plain: false, rtol: 2e-3, atol: 1e-5 };
 
 /// Compiles the case with symbols, and runs it at its own and at another size.
-pub fn run_dynamic(model: &ModelProto, sets: &[DataSet], facts: Facts, folder: &Path) -> Status {
+pub fn run_dynamic(
+    model: &ModelProto,
+    sets: &[DataSet],
+    facts: Facts,
+    folder: &Path,
+    worker: &Path,
+) -> Status {
     let Some(set) = sets.first() else { return Status::Skipped("no data".into()) };
     let sizes = sizes(set);
     if sizes.is_empty() {
@@ -34,7 +40,7 @@ pub fn run_dynamic(model: &ModelProto, sets: &[DataSet], facts: Facts, folder: &
     let (mut compiled, mut with) = (None, "ranges by default");
     for shapes in [&[][..], &ranges] {
         let options = |options| shapes.iter().cloned().fold(options, trtc::Options::shape);
-        let (report, bundle) = match compile(&path, folder, options) {
+        let (report, bundle) = match compile(&path, folder, worker, options) {
             Ok(compiled) => compiled,
             Err(Status::Wrong(kind, text)) => return Status::Wrong(kind, format!("{with}: {text}")),
             Err(status) => return status,

@@ -102,9 +102,10 @@ pub fn run(bundle: &Bundle, options: &SessionOptions, sets: &[DataSet], facts: F
 pub fn compile(
     model: &Path,
     folder: &Path,
+    worker: &Path,
     options: impl FnOnce(Options) -> Options,
 ) -> Result<(Report, Bundle), Status> {
-    let base = Options::default().build_time_limit(BUILD_LIMIT).worker(env!("CARGO_BIN_EXE_trtc"));
+    let base = Options::default().build_time_limit(BUILD_LIMIT).worker(worker);
     let Ok(target) = TARGET.parse() else { return Err(Status::wrong("compile", "no such target")) };
     let out = folder.join("case.trtc");
     let report = trtc::compile(model, &out, &options(base.target(target)), &Quiet)
@@ -162,7 +163,7 @@ fn placement(report: &Report, result: &mut CaseResult) {
 }
 
 /// Runs a case.
-pub fn execute(id: &str, runners: &[Runner]) -> CaseResult {
+pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
     let start = Instant::now();
     let case = Case::find(id);
     let mut result = CaseResult { case: id.to_owned(), ..CaseResult::default() };
@@ -185,7 +186,7 @@ pub fn execute(id: &str, runners: &[Runner]) -> CaseResult {
     result.plain = facts.plain;
     let mut compiled = Err(Status::Right);
     let outcome = guarded(|| {
-        compiled = compile(&case.model_path(), folder.path(), |options| options);
+        compiled = compile(&case.model_path(), folder.path(), worker, |options| options);
         Status::Right
     });
     if outcome != Status::Right {
@@ -196,9 +197,10 @@ pub fn execute(id: &str, runners: &[Runner]) -> CaseResult {
     }
     for &runner in runners {
         let status = match (&compiled, runner) {
-            (_, Runner::Dynamic) => {
-                guarded(|| dynamic::run_dynamic(&model, &sets, facts, &subfolder(folder.path(), "dynamic")))
-            }
+            (_, Runner::Dynamic) => guarded(|| {
+                let folder = subfolder(folder.path(), "dynamic");
+                dynamic::run_dynamic(&model, &sets, facts, &folder, worker)
+            }),
             (Err(status), Runner::Hybrid) => status.clone(),
             // It is told once.
             (Err(_), _) => Status::Skipped("not compiled".into()),

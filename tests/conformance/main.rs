@@ -83,7 +83,7 @@ impl Arguments {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == processes::ARGUMENT) {
-        return processes::serve();
+        return processes::serve(Path::new(arguments.get(1).map_or("", String::as_str)));
     }
     if arguments.iter().any(|argument| argument == "--list") {
         if !arguments.iter().any(|argument| argument == "--ignored") {

@@ -7,6 +7,7 @@ use crate::{
 use anyhow::{Context as _, Result};
 use std::{
     io::{BufRead as _, BufReader, IsTerminal as _, Write as _},
+    path::Path,
     process::{Child, ChildStdin, Command, ExitCode, Stdio},
     sync::{
         Mutex, PoisonError,
@@ -25,15 +26,15 @@ const MARK: &str = "\u{1}result ";
 /// A case that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// The side that runs cases: ids come on stdin, results go to stdout.
-pub fn serve() -> ExitCode {
+/// The side that runs cases: ids come on stdin, results go to stdout. `worker` is the executable that builds engines.
+pub fn serve(worker: &Path) -> ExitCode {
     execute::catch_panics();
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let mut words = line.split(' ');
         let id = words.next().unwrap_or_default();
         let runners: Vec<Runner> = words.filter_map(Runner::from_name).collect();
-        let result = execute::execute(id, &runners);
+        let result = execute::execute(id, &runners, worker);
         match serde_json::to_string(&result) {
             Ok(text) => println!("{MARK}{text}"),
             Err(_) => break,
@@ -49,9 +50,10 @@ struct Process {
 }
 
 impl Process {
-    fn start() -> Result<Process> {
+    fn start(worker: &Path) -> Result<Process> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(ARGUMENT)
+            .arg(worker)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -113,6 +115,10 @@ pub fn run_all(
     seen: &mut (dyn FnMut(&CaseResult) + Send),
 ) -> Result<Vec<CaseResult>> {
     let seen = Mutex::new(seen);
+    // A copy: another build may replace the executable while this goes on.
+    let folder = tempfile::Builder::new().prefix("trtc-conformance-").tempdir()?;
+    let worker = folder.path().join("trtc");
+    std::fs::copy(env!("CARGO_BIN_EXE_trtc"), &worker)?;
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<CaseResult>>> = Mutex::new(vec![None; ids.len()]);
     let show = std::io::stderr().is_terminal();
@@ -126,7 +132,7 @@ pub fn run_all(
                         let Some(id) = ids.get(at) else { return Ok(()) };
                         let mut running = match process.take() {
                             Some(process) => process,
-                            None => Process::start()?,
+                            None => Process::start(&worker)?,
                         };
                         let result = match running.run(id, runners) {
                             Ok(result) => {
