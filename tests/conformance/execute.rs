@@ -1,7 +1,7 @@
 //! One case through its runners: in a process of its own, so that nothing it does ends the others.
 
 use crate::{
-    cases::{Case, DataSet, Facts},
+    cases::{Case, DataSet, Facts, ports},
     compare::{Comparison, Tolerances, compare},
     dynamic,
     result::{CaseResult, HostNode, Placement, Runner, Status},
@@ -9,12 +9,14 @@ use crate::{
 use anyhow::Result;
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 use trtc::{Bundle, Options, Quiet, Report};
 use trtc_bundle::DType;
+use trtc_onnx::{DimValue, ModelProto, TypeValue};
 use trtc_partitioner::{PlacementName, SegmentStatus};
 use trtc_runtime::{Input, Mode, Session, SessionOptions, Value};
 
@@ -140,6 +142,32 @@ fn builder(report: &Report) -> Status {
     }
 }
 
+/// Ranges that hold the sizes of the data, for the model's own symbols.
+fn shapes(model: &ModelProto, sets: &[DataSet]) -> Vec<String> {
+    let mut sizes: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let (inputs, _) = ports(model);
+    for info in &inputs {
+        let values =
+            sets.iter().flat_map(|set| &set.inputs).filter(|(name, _)| info.name.as_ref() == Some(name));
+        let Some(TypeValue::Tensor(tensor)) = info.r#type.as_ref().and_then(|kind| kind.value.as_ref())
+        else {
+            continue;
+        };
+        let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);
+        for value in values.filter_map(|(_, value)| value.as_tensor()) {
+            for (dim, &size) in dims.clone().zip(value.dims()) {
+                if let Some(DimValue::Param(symbol)) = &dim.value {
+                    let range = sizes.entry(symbol.clone()).or_insert((size, size));
+                    *range = (range.0.min(size), range.1.max(size));
+                }
+            }
+        }
+    }
+    // Symbols have no range that holds 0.
+    let ranges = sizes.into_iter().filter(|(_, (min, _))| *min > 0);
+    ranges.map(|(symbol, (min, max))| format!("{symbol}={min}..{}", max.max(min + 1))).collect()
+}
+
 /// Where the nodes went, and which stay on the host.
 fn placement(report: &Report, result: &mut CaseResult) {
     let Some(target) = report.targets.first() else { return };
@@ -186,7 +214,9 @@ pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
     result.plain = facts.plain;
     let mut compiled = Err(Status::Right);
     let outcome = guarded(|| {
-        compiled = compile(&case.model_path(), folder.path(), worker, |options| options);
+        let shapes = shapes(&model, &sets);
+        let options = |options| shapes.into_iter().fold(options, Options::shape);
+        compiled = compile(&case.model_path(), folder.path(), worker, options);
         Status::Right
     });
     if outcome != Status::Right {

@@ -238,6 +238,13 @@ impl Converter for Loop {
             return Err(Diag::invalid(why).slot("body"));
         }
         let mut results = states(node, body, 2..count + 2, 1, 1);
+        // An optional may go in where what it holds comes out.
+        for (result, &output) in results.iter_mut().zip(&body.outputs()[1..]) {
+            let next = &body[output].ty;
+            if matches!(result.ty, Type::Optional(_)) && !matches!(next, Type::Optional(_)) {
+                result.ty = next.clone();
+            }
+        }
         let limit = dims::scalar(node, 0);
         let most = limit.and_then(|limit| node.symbols().interval(limit).max).map(|most| most.max(0));
         let trips = match limit {
