@@ -138,7 +138,7 @@ pub fn partition_with(
                 Ok(()) => {
                     checked.insert(segment.nodes.clone());
                 }
-                Err(refusal) => expelled.extend(expel(graph, segment, refusal)),
+                Err(refusal) => expelled.extend(expel(graph, symbols, segment, refusal)),
             }
         }
         if expelled.is_empty() {
@@ -171,7 +171,12 @@ fn for_cost(moved: &Moved) -> Refusal {
 }
 
 /// The nodes that leave a segment for a refusal; never none, so that the fixpoint ends.
-fn expel(graph: &Graph, segment: &Segment, refusal: SegmentRefusal) -> Vec<(NodeId, Refusal)> {
+fn expel(
+    graph: &Graph,
+    symbols: &Symbols,
+    segment: &Segment,
+    refusal: SegmentRefusal,
+) -> Vec<(NodeId, Refusal)> {
     match refusal {
         SegmentRefusal::Node(node, refusal) => vec![(node, refusal)],
         SegmentRefusal::Value(value, refusal) => {
@@ -182,6 +187,20 @@ fn expel(graph: &Graph, segment: &Segment, refusal: SegmentRefusal) -> Vec<(Node
             nodes.extend(
                 graph[value].producer().map(|(maker, _)| maker).filter(|maker| inside.contains(maker)),
             );
+            if is_unbounded(graph, symbols, value) {
+                // What these nodes make of an unbounded size is unbounded in most cases, would enter the engine next, and
+                // be refused in turn: a long chain leaves at once, not node by node.
+                let mut seen: HashSet<NodeId> = nodes.iter().copied().collect();
+                let mut k = 0;
+                while let Some(&node) = nodes.get(k) {
+                    k += 1;
+                    let outputs = graph[node].outputs().iter().flatten();
+                    for &output in outputs.filter(|&&output| is_unbounded(graph, symbols, output)) {
+                        let users = graph[output].users().iter().copied();
+                        nodes.extend(users.filter(|&user| inside.contains(&user) && seen.insert(user)));
+                    }
+                }
+            }
             nodes.sort_unstable();
             nodes.dedup();
             if nodes.is_empty() {
@@ -190,6 +209,12 @@ fn expel(graph: &Graph, segment: &Segment, refusal: SegmentRefusal) -> Vec<(Node
             nodes.into_iter().map(|node| (node, refusal.clone())).collect()
         }
     }
+}
+
+/// Whether a dim of the value has no upper bound.
+fn is_unbounded(graph: &Graph, symbols: &Symbols, value: ValueId) -> bool {
+    let shape = graph[value].ty.shape().unwrap_or_default();
+    shape.iter().any(|dim| symbols.interval(dim).max.is_none())
 }
 
 fn finish(

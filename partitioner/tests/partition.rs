@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use trtc_bundle::{DType, Target};
 use trtc_ir::{
-    Attrs, Code, Dim, Graph, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Symbols, Type, ValueId,
+    Attrs, Code, Dim, Graph, Interval, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Symbols, Type,
+    ValueId, oracle::SegmentRefusal,
 };
 use trtc_partitioner::{CostModel, Forced, Partition, Placement, SegmentKind, partition_with, target_report};
 
@@ -180,4 +181,60 @@ proptest! {
         // One more when the first level of the engines is empty on the longest path's side.
         prop_assert!(partition.segments.len() <= alternation + 1);
     }
+}
+
+/// Refuses engine inputs with a dim that nothing bounds, and counts how often it is asked.
+#[derive(Default)]
+struct Bounded(std::sync::atomic::AtomicUsize);
+
+impl Oracle for Bounded {
+    fn admit(&self, node: NodeView<'_>, target: &Target) -> Result<(), Refusal> {
+        Names.admit(node, target)
+    }
+
+    fn check_segment(
+        &self,
+        graph: &Graph,
+        symbols: &Symbols,
+        _: &[NodeId],
+        inputs: &[ValueId],
+        _: &[ValueId],
+        _: &Target,
+    ) -> Result<(), SegmentRefusal> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let unbounded = |value: &&ValueId| {
+            graph[**value].ty.shape().unwrap().iter().any(|dim| symbols.interval(dim).max.is_none())
+        };
+        match inputs.iter().find(unbounded) {
+            Some(&value) => {
+                Err(SegmentRefusal::Value(value, Refusal::new(Code::SHAPE_VALUE, "no upper bound")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_unbounded_sizes_leaves_at_once() {
+    // Host -> 500 nodes on an unbounded dim -> one that makes it known -> 3 more.
+    let mut symbols = Symbols::default();
+    let count = symbols.unbacked("count", Interval { min: Some(0), max: None }, &[]);
+    let mut graph = Graph::new("g");
+    let mut last = graph.add_input("x", tensor());
+    for k in 0..504 {
+        let unbounded = k < 500;
+        let dim = if unbounded { Dim::symbol(count) } else { Dim::Known(4) };
+        let output = graph.add_value(&format!("v{k}"), Type::tensor(DType::F32, vec![dim]));
+        let op = OpKey::new("", if k == 0 { "HostNonZero" } else { "A" });
+        graph.add_node(Node::new(&format!("n{k}"), op, 1, Attrs::new(), [Some(last)], [Some(output)]));
+        last = output;
+    }
+    graph.add_output(last);
+    let oracle = Bounded::default();
+    let target = Target::default_target();
+    let partition =
+        partition_with(&graph, &symbols, &target, &oracle, &Forced::new(), &dear_host()).expect("acyclic");
+    // The node that makes the size known reads an unbounded one, and leaves too.
+    assert_eq!(shape(&partition), [("host_0".to_owned(), 501), ("engine_0".to_owned(), 3)]);
+    assert!(oracle.0.into_inner() <= 3);
 }
