@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 use trtc_bundle::{DType, Target};
 use trtc_ir::{
     Attrs, Code, Dim, Graph, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Symbols, Tensor, Type, ValueId,
@@ -403,35 +404,38 @@ impl std::fmt::Debug for Draft {
     }
 }
 
+static DEFAULT: LazyLock<CostModel> = LazyLock::new(CostModel::default);
+static PLAIN: LazyLock<CostModel> = LazyLock::new(plain);
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn never_dearer_than_maximal_clusters_or_the_host_alone(spec in spec()) {
         let g = random(&spec, &OPS);
-        for model in [CostModel::default(), plain()] {
-            let partition = g.run_with(&model);
+        for model in [&*DEFAULT, &*PLAIN] {
+            let partition = g.run_with(model);
             check(&g, &partition);
             let estimate = partition.estimate;
             prop_assert!(estimate.total_ns <= estimate.maximal_ns);
             let any_host = g.graph.node_ids().any(|id| g.graph[id].op.op_type.starts_with("Host"));
             prop_assert!(!any_host || estimate.total_ns <= estimate.host_ns);
             // Again: the same.
-            prop_assert_eq!(g.show(&g.run_with(&model)), g.show(&partition));
+            prop_assert_eq!(g.show(&g.run_with(model)), g.show(&partition));
         }
     }
 
     #[test]
     fn the_estimate_is_what_the_segments_cost(spec in spec()) {
         let g = random(&spec, &OPS);
-        let partition = g.run_with(&plain());
+        let partition = g.run_with(&PLAIN);
         prop_assert_eq!(partition.estimate.total_ns, count(&g, &partition) * 1000, "{:?}{:#?}", g, g.show(&partition));
     }
 
     #[test]
     fn graphs_without_host_nodes_are_one_engine(spec in spec()) {
         let g = random(&spec, &OPS[2..]);
-        let partition = g.run();
+        let partition = g.run_with(&DEFAULT);
         prop_assert_eq!(partition.segments.len(), 1);
         prop_assert_eq!(partition.segments[0].kind, SegmentKind::Engine);
     }
