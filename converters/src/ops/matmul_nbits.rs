@@ -60,7 +60,7 @@ impl Sizes {
             block: positive("block_size", 0)?,
             bits: positive("bits", 4)?,
         };
-        (matches!(sizes.bits, 2 | 4 | 8) && sizes.block * sizes.bits % 8 == 0).then_some(sizes)
+        (matches!(sizes.bits, 2 | 4 | 8) && (sizes.block * sizes.bits).is_multiple_of(8)).then_some(sizes)
     }
 
     fn blocks(self) -> usize {
