@@ -14,8 +14,10 @@ use std::collections::{HashMap, HashSet};
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Graph, NodeId, Oracle, Symbols, ValueId};
 
-/// Weight of a path at which an engine ends.
+/// A path up to this weight stays in one engine.
 const LIMIT: u32 = 1000;
+/// A heavier one is split into parts of about this weight, which together build faster than parts of [`LIMIT`].
+const PART: u32 = 500;
 /// A node that reduces makes the nodes before it be computed anew for each element after it, or stored.
 const REDUCTION: u32 = 8;
 
@@ -105,6 +107,9 @@ fn pieces(graph: &Graph, symbols: &Symbols, nodes: &[NodeId]) -> Option<Vec<Vec<
     if heaviest <= LIMIT {
         return None;
     }
+    // Parts of equal weight, with an eighth more to choose the place.
+    let even = heaviest.div_ceil(heaviest.div_ceil(PART));
+    let most = even + even / 8;
     let crossing = crossing(graph, symbols, nodes, &position);
     let (mut parts, mut start) = (Vec::new(), 0);
     while start < nodes.len() {
@@ -113,12 +118,14 @@ fn pieces(graph: &Graph, symbols: &Symbols, nodes: &[NodeId]) -> Option<Vec<Vec<
         for at in start..nodes.len() {
             paths[at] = path_to(&paths, at, start).unwrap_or(0);
             heaviest = heaviest.max(paths[at]);
-            if heaviest > LIMIT {
+            if heaviest > most {
                 end = best.map_or(at.max(start + 1), |(_, at)| at);
                 break;
             }
-            if heaviest >= LIMIT / 2 && best.is_none_or(|(bytes, _)| crossing[at + 1] <= bytes) {
-                best = Some((crossing[at + 1], at + 1));
+            let bytes = crossing[at + 1];
+            let better = best.is_none_or(|(least, _)| bytes < least || bytes == least && heaviest <= even);
+            if heaviest >= most / 2 && better {
+                best = Some((bytes, at + 1));
             }
         }
         parts.push(nodes[start..end].to_vec());

@@ -8,7 +8,7 @@ use trtc_ir::{
     oracle::SegmentRefusal,
 };
 use trtc_partitioner::{
-    Forced, Partition, Placement, SegmentKind, boundary, partition, split_long_runs, split_segments,
+    Forced, Partition, Placement, Segment, SegmentKind, boundary, partition, split_long_runs, split_segments,
 };
 
 /// Refuses operators whose name starts with `Host`, and segments of fewer nodes than it says.
@@ -140,13 +140,13 @@ fn graph_of_branches(count: usize, length: usize) -> Graph {
 
 #[test]
 fn long_runs_are_split_where_little_crosses() {
-    assert_eq!(sizes(&split(&chain(1001, |_| "Relu", |_| 4), 0)), [1000, 1]);
-    assert_eq!(sizes(&split(&chain(2500, |_| "Relu", |_| 4), 0)), [1000, 1000, 500]);
-    // Every 700th value is smaller than the rest.
-    let graph = chain(2800, |_| "Relu", |k| if k % 700 == 699 { 1 } else { 1000 });
-    assert_eq!(sizes(&split(&graph, 0)), [700, 700, 700, 700]);
+    assert_eq!(sizes(&split(&chain(1001, |_| "Relu", |_| 4), 0)), [334, 334, 333]);
+    assert_eq!(sizes(&split(&chain(2500, |_| "Relu", |_| 4), 0)), [500; 5]);
+    // Every 400th value is smaller than the rest.
+    let graph = chain(2800, |_| "Relu", |k| if k % 400 == 399 { 1 } else { 1000 });
+    assert_eq!(sizes(&split(&graph, 0)), [400; 7]);
     // Reductions weigh more.
-    assert_eq!(sizes(&split(&chain(200, |_| "ReduceMean", |_| 4), 0)), [125, 75]);
+    assert_eq!(sizes(&split(&chain(200, |_| "ReduceMean", |_| 4), 0)), [50; 4]);
 }
 
 #[test]
@@ -162,17 +162,17 @@ fn a_residual_stream_counts_along_its_longest_path() {
 
 #[test]
 fn parts_that_cannot_stand_alone_are_not_split_off() {
-    assert_eq!(sizes(&split(&chain(1001, |_| "Relu", |_| 4), 2)), [1001]);
-    assert_eq!(sizes(&split(&chain(1002, |_| "Relu", |_| 4), 2)), [1000, 2]);
+    assert_eq!(sizes(&split(&chain(1001, |_| "Relu", |_| 4), 334)), [1001]);
+    assert_eq!(sizes(&split(&chain(1001, |_| "Relu", |_| 4), 333)), [334, 334, 333]);
 }
 
 #[test]
 fn host_nodes_stay_where_they_are() {
     let graph = chain(3000, |k| if k == 1500 { "HostOnly" } else { "Relu" }, |_| 4);
     let partition = split(&graph, 0);
-    assert_eq!(sizes(&partition), [1000, 500, 1, 1000, 499]);
+    assert_eq!(sizes(&partition), [500, 500, 500, 1, 500, 500, 499]);
     let ids: Vec<&str> = partition.segments.iter().map(|segment| segment.id.as_str()).collect();
-    assert_eq!(ids, ["engine_0", "engine_1", "host_0", "engine_2", "engine_3"]);
+    assert_eq!(ids, ["engine_0", "engine_1", "engine_2", "host_0", "engine_3", "engine_4", "engine_5"]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn twenty_thousand_layers_are_split_at_once() {
     let graph = chain(20_000, |_| "Relu", |_| 4);
     let start = std::time::Instant::now();
     let partition = split(&graph, 0);
-    assert_eq!(partition.segments.len(), 20);
+    assert_eq!(partition.segments.len(), 40);
     assert!(start.elapsed().as_secs_f64() < 5.0, "{:?}", start.elapsed());
 }
 
@@ -206,14 +206,31 @@ fn copies_go_with_each_part_that_needs_them() {
         ("HostB".to_owned(), vec![3, 1], 4),
     ]);
     let ids: Vec<NodeId> = graph.topo_order().expect("acyclic");
-    let mut partition = whole(&graph);
-    let host = partition.segments.iter().position(|s| s.kind == SegmentKind::Host).expect("a host segment");
-    let segment = &mut partition.segments[host];
-    segment.nodes.insert(0, ids[1]);
-    segment.inputs = boundary(&graph, &segment.nodes).0;
-    let value_0 = graph[ids[0]].outputs()[0].expect("an output");
-    let engine = partition.segments.iter_mut().find(|s| s.nodes.contains(&ids[0])).expect("an engine");
-    engine.outputs = vec![value_0, graph[ids[2]].outputs()[0].expect("an output")];
+    let output = |k: usize| graph[ids[k]].outputs()[0].expect("an output");
+    let host = 1;
+    let segment = |kind, nodes: &[NodeId], outputs: Vec<ValueId>| Segment {
+        id: format!("{kind:?}"),
+        kind,
+        nodes: nodes.to_vec(),
+        inputs: boundary(&graph, nodes).0,
+        outputs,
+        bytes_in: None,
+        bytes_out: None,
+    };
+    let mut partition = Partition {
+        segments: vec![
+            segment(SegmentKind::Engine, &ids[..3], vec![output(0), output(2)]),
+            segment(SegmentKind::Host, &[ids[1], ids[3], ids[4]], vec![output(4)]),
+        ],
+        ..Partition::default()
+    };
+    for (k, &id) in ids.iter().enumerate() {
+        let place = match k < 3 {
+            true => Placement::Engine(0),
+            false => Placement::Host(1, Refusal::new(Code::NO_CONVERTER, "by name")),
+        };
+        partition.placement.insert(id, place);
+    }
     check(&graph, &partition);
     let split = split_segments(&graph, &Symbols::default(), &mut partition, &|k, segment| {
         (k == host).then(|| vec![segment.nodes[..2].to_vec(), segment.nodes[2..].to_vec()])

@@ -5,8 +5,10 @@ use super::{
     imported, model, value,
 };
 use trtc_bundle::DType;
-use trtc_frontends::onnx::export::{ExportError, ExportRequest, Exported, WeightPlacement, export};
-use trtc_ir::{Module, NodeId};
+use trtc_frontends::onnx::export::{
+    ExportError, ExportRequest, Exported, WeightPlacement, export, opset_groups,
+};
+use trtc_ir::{Attrs, Dim, Graph, Module, Node, NodeId, OpKey, Symbols, Tensor, Type, ValueId};
 use trtc_onnx::{
     DimValue, ModelProto, TensorProto, TypeValue, ValueInfoProto,
     write::{attr_g, attr_i, attr_ints, graph, node, tensor_f32, tensor_type, typed_value, value_info},
@@ -286,4 +288,58 @@ fn a_whole_model_comes_back_the_same() {
     let once = exported(&proto, None).unwrap();
     let twice = exported(&once.model, None).unwrap();
     assert_eq!(once.model, twice.model);
+}
+
+/// Relu, Affine (which only operator sets of old have), Neg, RMSNormalization (which only new ones have), Abs.
+fn old_and_new() -> Graph {
+    let tensor = || Type::tensor(DType::F32, vec![Dim::Known(2), Dim::Known(4)]);
+    let mut graph = Graph::new("g");
+    let mut before = graph.add_input("x", tensor());
+    let scale = graph.add_constant("scale", Tensor::from_f32s(vec![4], &[1.0; 4]).unwrap());
+    for (k, (op, since)) in [("Relu", 14), ("Affine", 10), ("Neg", 13), ("RMSNormalization", 23), ("Abs", 13)]
+        .into_iter()
+        .enumerate()
+    {
+        let output = graph.add_value(&format!("v{k}"), tensor());
+        let inputs: Vec<Option<ValueId>> = match op {
+            "RMSNormalization" => vec![Some(before), Some(scale)],
+            _ => vec![Some(before)],
+        };
+        let node =
+            Node::new(&format!("n{k}"), OpKey::new("", op), since, Attrs::new(), inputs, [Some(output)]);
+        graph.add_node(node);
+        before = output;
+    }
+    graph.add_output(before);
+    graph
+}
+
+#[test]
+fn nodes_that_no_opset_suits_together_are_grouped() {
+    let graph = old_and_new();
+    let ids: Vec<NodeId> = graph.topo_order().unwrap();
+    let groups = opset_groups(&graph, &ids, &[]).unwrap();
+    assert_eq!(groups, [ids[..3].to_vec(), ids[3..].to_vec()]);
+    // Each group is one, and can be exported.
+    assert_eq!(opset_groups(&graph, &ids[..3], &[]), None);
+    assert_eq!(opset_groups(&graph, &ids[3..], &[]), None);
+    let symbols = Symbols::default();
+    let try_export = |nodes: &[NodeId], input: ValueId, output: ValueId| {
+        export(ExportRequest {
+            name: "group",
+            graph: &graph,
+            symbols: &symbols,
+            nodes: Some(nodes),
+            inputs: &[input],
+            outputs: &[output],
+            opset: None,
+            opsets: &[],
+            weights: &mut |_, _| WeightPlacement::Inline,
+        })
+    };
+    let made = |k: usize| graph[ids[k]].outputs()[0].unwrap();
+    let whole = try_export(&ids, graph.inputs()[0], made(4)).unwrap_err();
+    assert!(matches!(whole, ExportError::Conflict { .. }), "{whole}");
+    assert!(try_export(&ids[..3], graph.inputs()[0], made(2)).unwrap().opset <= 10);
+    assert_eq!(try_export(&ids[3..], made(2), made(4)).unwrap().opset, 23);
 }

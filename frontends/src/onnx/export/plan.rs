@@ -5,12 +5,15 @@ use crate::onnx::{
     draft::{Arg, Draft},
     ops,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
 use trtc_bundle::DType;
 use trtc_ir::{Attr, Attrs, Graph, Node, NodeId};
 use trtc_onnx::{
     kernels::{Support, support},
-    schema::{self, Opsets, choose_opset, opsets_in_force},
+    schema::{self, Opsets, PREFERRED_OPSET, choose_opset, opsets_in_force},
 };
 
 /// The versions of operator sets to write.
@@ -21,14 +24,39 @@ pub(super) struct Plan {
     pub(super) others: BTreeMap<String, u32>,
 }
 
-/// The nodes to export, in topological order.
+/// The nodes to export, in topological order. O(nodes · log nodes) in the nodes that are wanted.
 pub(super) fn selected(graph: &Graph, nodes: Option<&[NodeId]>) -> Result<Vec<NodeId>, ExportError> {
-    let order = graph.topo_order().map_err(|cycle| ExportError::Cycle {
-        names: cycle.iter().map(|&id| graph[id].name.to_string()).collect(),
-    })?;
-    let Some(nodes) = nodes else { return Ok(order) };
-    let wanted: HashSet<NodeId> = nodes.iter().copied().collect();
-    Ok(order.into_iter().filter(|id| wanted.contains(id)).collect())
+    let Some(nodes) = nodes else {
+        return graph.topo_order().map_err(|cycle| in_cycle(graph, &cycle));
+    };
+    let mut waiting: BTreeMap<NodeId, usize> = nodes.iter().map(|&id| (id, 0)).collect();
+    for &id in nodes {
+        let inside = graph.predecessors(id).filter(|before| waiting.contains_key(before)).count();
+        waiting.insert(id, inside);
+    }
+    let ready = waiting.iter().filter(|(_, count)| **count == 0);
+    let mut ready: BinaryHeap<Reverse<NodeId>> = ready.map(|(&id, _)| Reverse(id)).collect();
+    let mut order = Vec::with_capacity(waiting.len());
+    while let Some(Reverse(id)) = ready.pop() {
+        order.push(id);
+        for next in graph.successors(id) {
+            if let Some(count) = waiting.get_mut(&next) {
+                *count -= 1;
+                if *count == 0 {
+                    ready.push(Reverse(next));
+                }
+            }
+        }
+    }
+    if order.len() == waiting.len() {
+        return Ok(order);
+    }
+    let stuck: Vec<NodeId> = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(id, _)| id).collect();
+    Err(in_cycle(graph, &stuck))
+}
+
+fn in_cycle(graph: &Graph, nodes: &[NodeId]) -> ExportError {
+    ExportError::Cycle { names: nodes.iter().map(|&id| graph[id].name.to_string()).collect() }
 }
 
 pub(super) fn plan(request: &ExportRequest<'_>, order: &[NodeId]) -> Result<Plan, ExportError> {
@@ -77,6 +105,9 @@ pub(super) fn plan(request: &ExportRequest<'_>, order: &[NodeId]) -> Result<Plan
 /// together, and when a node cannot be exported at all. `nodes` are in topological order, and so are the groups and the
 /// nodes in each.
 pub fn opset_groups(graph: &Graph, nodes: &[NodeId], opsets: &[(String, u32)]) -> Option<Vec<Vec<NodeId>>> {
+    if nodes.iter().all(|&id| suits_preferred(graph, &graph[id])) {
+        return None;
+    }
     let mut groups: Vec<Vec<NodeId>> = Vec::new();
     let mut suits = Opsets::NONE;
     let mut others = BTreeMap::new();
@@ -100,6 +131,22 @@ pub fn opset_groups(graph: &Graph, nodes: &[NodeId], opsets: &[(String, u32)]) -
         }
     }
     (groups.len() > 1).then_some(groups)
+}
+
+/// Whether ONNX Runtime runs a node as it is at the preferred opset, as nearly all do; `false` when that takes a closer
+/// look.
+fn suits_preferred(graph: &Graph, node: &Node) -> bool {
+    if !node.op.domain.is_empty() {
+        return node.attrs.graphs().next().is_none();
+    }
+    let history = schema::history("", &node.op.op_type);
+    let in_force = history.iter().rev().find(|&&version| version <= PREFERRED_OPSET);
+    in_force.is_some_and(|&version| {
+        version <= node.since_version
+            && node.attrs.graphs().next().is_none()
+            && run(graph, node, version) == Run::Native
+            && ops::downgrade(graph, &draft_of(node), version).is_ok()
+    })
 }
 
 /// A node that runs at no opset.
