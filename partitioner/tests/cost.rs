@@ -440,3 +440,29 @@ proptest! {
         prop_assert_eq!(partition.segments[0].kind, SegmentKind::Engine);
     }
 }
+
+/// `x -> a -> Host -> b`, all of one dtype.
+fn casts_of(dtype: DType) -> usize {
+    let mut graph = Graph::new("g");
+    let mut last = graph.add_input("x", Type::tensor(dtype, vec![Dim::Known(4)]));
+    for (name, op) in [("a", "Conv"), ("h", "Host"), ("b", "Conv")] {
+        let output = graph.add_value(name, Type::tensor(dtype, vec![Dim::Known(4)]));
+        graph.add_node(Node::new(name, OpKey::new("", op), 1, Attrs::new(), [Some(last)], [Some(output)]));
+        last = output;
+    }
+    graph.add_output(last);
+    let (symbols, target) = (Symbols::default(), Target::default_target());
+    let model = CostModel::maximal_clusters();
+    let partition =
+        partition_with(&graph, &symbols, &target, &Names, &Forced::new(), &model).expect("acyclic");
+    target_report(&graph, &symbols, &target, &partition, &Names, &[]).totals.boundary_casts
+}
+
+#[test]
+fn casts_at_boundaries_are_counted() {
+    assert_eq!(casts_of(DType::F32), 0);
+    // An engine carries u8 as i32: in and out of each engine.
+    assert_eq!(casts_of(DType::U8), 4);
+    // The host computes bf16 in f32: what comes from the first engine and goes to the second.
+    assert_eq!(casts_of(DType::Bf16), 2);
+}

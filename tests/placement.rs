@@ -1,4 +1,5 @@
-//! Shapes that only the run decides lie on segment boundaries with their upper bounds: the next engine's profile is known.
+//! Placement seen from outside: shapes that only the run decides lie on segment boundaries with their upper bounds, and nodes
+//! that are computed in several segments give the model's answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use std::{path::Path, process::Command};
@@ -78,15 +79,15 @@ fn the_engine_after_a_nonzero_has_a_profile() {
     }
 }
 
-#[test]
-fn its_segments_and_networks_give_the_models_answer() {
+/// Compiles the model without building, and verifies its segments and its networks with ONNX Runtime.
+fn verify(proto: &ModelProto) {
     if !found("ONNX Runtime") {
         println!("skipped: ONNX Runtime is not here (run `make sdk`)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (model, out) = (folder.path().join("m.onnx"), folder.path().join("m.trtc"));
-    std::fs::write(&model, encode(&model_of_nonzero()).unwrap()).unwrap();
+    std::fs::write(&model, encode(proto).unwrap()).unwrap();
     let options = Options::default().target("rtx-1.7:sm89".parse().unwrap()).build_engines(false);
     trtc::compile(&model, &out, &options, &Quiet).unwrap();
     let (model, out) = (model.to_str().unwrap(), out.to_str().unwrap());
@@ -94,4 +95,55 @@ fn its_segments_and_networks_give_the_models_answer() {
         let (code, stdout, stderr) = trtc(&["verify", out, "--model", model, "--random", "3", way]);
         assert_eq!(code, 0, "{way}: {stdout}{stderr}");
     }
+}
+
+#[test]
+fn segments_around_a_nonzero_give_the_models_answer() {
+    verify(&model_of_nonzero());
+}
+
+/// Weights `t` that depend on constants only are wanted by a MatMul in an engine and by the host after it (engines have no
+/// f64): they are computed on both sides rather than shipped.
+fn model_of_a_copy() -> ModelProto {
+    let cast = |name: &str, from: &str, to: &str, dtype: DType| {
+        node("Cast", &[from], &[to], [attr_i("to", i64::from(dtype.onnx()))]).named(name)
+    };
+    let weights: Vec<f32> = (0..1024).map(|k| ((k * 11) % 255) as f32 / 64.0 - 2.0).collect();
+    model(
+        17,
+        graph(
+            "copy",
+            [
+                node("Sigmoid", &["w"], &["t"], []).named("weights"),
+                node("MatMul", &["x", "t"], &["c"], []).named("matmul"),
+                cast("widen_c", "c", "c64", DType::F64),
+                cast("widen_t", "t", "t64", DType::F64),
+                node("Add", &["c64", "t64"], &["y"], []).named("add"),
+            ],
+            [value_info("x", DType::F32, [32, 32])],
+            [value_info("y", DType::F64, [32, 32])],
+            [tensor_f32("w", &[32, 32], &weights)],
+        ),
+    )
+}
+
+#[test]
+fn a_copied_node_stands_once_in_the_report_and_in_two_segments() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m.onnx");
+    std::fs::write(&model, encode(&model_of_a_copy()).unwrap()).unwrap();
+    let options = Options::default().target("rtx-1.7:sm89".parse().unwrap());
+    let report = trtc::partition(&model, &options).unwrap();
+    let target = &report.targets[0];
+    assert_eq!(target.nodes.iter().filter(|row| row.name == "weights").count(), 1);
+    let holders: Vec<&str> = target
+        .segments
+        .iter()
+        .filter(|segment| segment.nodes.iter().any(|name| name == "weights"))
+        .map(|segment| segment.id.as_str())
+        .collect();
+    assert_eq!(holders, ["engine_0", "host_0"], "{report}");
+    // Nobody ships it.
+    assert!(target.crossings.iter().all(|value| value.value != "t"), "{report}");
+    verify(&model_of_a_copy());
 }
