@@ -1,5 +1,6 @@
 //! What the code must look like, as a test: heads of files, sizes, edges between crates, generated files, refusals that are
 //! tested.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use std::{
     collections::BTreeMap,

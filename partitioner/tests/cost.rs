@@ -1,4 +1,5 @@
 //! Placement by cost: small graphs whose best partition is plain, and properties of random ones.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};

@@ -2,6 +2,7 @@
 //!
 //! The browser is headless Chromium: `CHROMIUM`, or `chromium` and the like on the path. Without one these tests say so
 //! and do nothing, unless `TRTC_REQUIRE_CHROMIUM` is set.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use serde_json::{Value, json};
 use std::{

@@ -1,4 +1,5 @@
 //! Partitions of small and random graphs, with an oracle that knows only operator names.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use proptest::prelude::*;
 use std::collections::HashMap;

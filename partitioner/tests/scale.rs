@@ -1,4 +1,5 @@
 //! Partitioning is near linear: long chains, and unsupported nodes scattered over large graphs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use std::time::{Duration, Instant};
 use trtc_bundle::{DType, Target};

@@ -1,4 +1,5 @@
 //! Segments split: by long runs, and as the caller wants.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -134,7 +135,8 @@ fn short_runs_stay_whole() {
 /// Branches of equal length from one input, joined by one node.
 fn graph_of_branches(count: usize, length: usize) -> Graph {
     let last: Vec<usize> = (0..count).map(|b| b * length + length - 1).collect();
-    let one = |k: usize| ("Relu".to_owned(), if k % length == 0 { Vec::new() } else { vec![k - 1] }, 4);
+    let one =
+        |k: usize| ("Relu".to_owned(), if k.is_multiple_of(length) { Vec::new() } else { vec![k - 1] }, 4);
     graph((0..count * length).map(one).chain([("Sum".to_owned(), last, 4)]))
 }
 

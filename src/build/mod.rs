@@ -43,7 +43,7 @@ pub(crate) use backend::Engine;
 #[derive(Debug)]
 pub(crate) enum BuiltSegment {
     /// An engine segment; without an engine it is deferred.
-    Engine { lowered: Lowered, engine: Option<Engine> },
+    Engine { lowered: Box<Lowered>, engine: Option<Engine> },
     /// A host segment.
     Host,
     /// A host segment whose outputs are known now.
@@ -175,7 +175,7 @@ fn build_target(
                 .iter()
                 .map(|segment| match engines.remove(&key(segment)) {
                     Some((lowered, engine)) if segment.kind == SegmentKind::Engine => {
-                        BuiltSegment::Engine { lowered, engine }
+                        BuiltSegment::Engine { lowered: Box::new(lowered), engine }
                     }
                     _ => BuiltSegment::Host,
                 })

@@ -280,6 +280,6 @@ mod tests {
         builder.budget = 4;
         assert_eq!(sets(&search(&nodes, 0, &[], false, &mut builder)), [nodes[..16].to_vec()]);
         builder.budget = 0;
-        assert_eq!(sets(&search(&nodes, 0, &[], false, &mut builder)), [nodes.clone()]);
+        assert_eq!(sets(&search(&nodes, 0, &[], false, &mut builder)), std::slice::from_ref(&nodes));
     }
 }

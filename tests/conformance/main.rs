@@ -14,7 +14,14 @@
 //!
 //! Cases run in processes of their own, so a crash or a hang costs one case.
 #![cfg(feature = "tensorrt")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test runner")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test runner"
+)]
 
 mod cases;
 #[path = "../../src/cli/compare.rs"]

@@ -51,7 +51,7 @@ impl Attributes {
     pub fn read(node: NodeView<'_>, spatial: usize, kernel: Option<Vec<i64>>) -> Result<Attributes, Diag> {
         let list = |name: &str, default: Vec<i64>, least: i64| -> Result<Vec<i64>, Diag> {
             let values = node.attrs().ints(name).map_or(default, <[i64]>::to_vec);
-            if values.len() % spatial.max(1) != 0 || values.is_empty() && spatial > 0 {
+            if !values.len().is_multiple_of(spatial.max(1)) || values.is_empty() && spatial > 0 {
                 let text = format!("{} entries for {spatial} spatial dims", values.len());
                 return Err(Diag::invalid(text).slot(name));
             }

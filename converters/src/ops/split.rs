@@ -46,7 +46,7 @@ fn sizes(node: NodeView<'_>, dim: &Dim) -> Result<Option<Vec<Dim>>, Diag> {
         return Ok(Some(list.to_vec()));
     }
     let count = node.int("num_outputs", node.output_count() as i64);
-    if count < 1 || count > 1 << 16 {
+    if !(1..=1 << 16).contains(&count) {
         return Err(Diag::invalid(format!("{count} outputs")).slot("num_outputs"));
     }
     let chunk = dim.ceil_div(&Dim::Known(count));
