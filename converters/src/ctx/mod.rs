@@ -10,6 +10,7 @@ pub mod floats;
 pub mod indices;
 pub mod integers;
 pub mod iota;
+pub mod iterate;
 pub mod matrix;
 pub mod norm;
 pub mod quantize;

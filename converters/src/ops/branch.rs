@@ -288,4 +288,11 @@ mod tests {
         either(true, outer.clone(), branch("Abs", 13)).check(F32);
         either(false, outer, branch("Abs", 13)).check(F32);
     }
+
+    #[test]
+    fn gates() {
+        let constant = || Attr::Graph(Box::new(constant(noise([2]))));
+        let case = Case::new("If", 25).absent().attr("then_branch", constant());
+        case.attr("else_branch", constant()).refused(Code::INVALID);
+    }
 }

@@ -48,7 +48,6 @@ impl Converter for ConstantOfShape {
             Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
-            Code::CONSTANT_VALUE,
             Code::COMPUTE_CAPABILITY,
         ],
     };
@@ -89,7 +88,7 @@ impl Converter for ConstantOfShape {
                 let bytes = value
                     .bytes()
                     .filter(|_| value.count() == 1)
-                    .ok_or_else(|| Refusal::new(Code::CONSTANT_VALUE, "must be one number").slot("value"))?;
+                    .ok_or_else(|| Refusal::new(Code::SHAPE, "must be one number").slot("value"))?;
                 (value.dtype(), bytes.clone())
             }
         };

@@ -28,8 +28,10 @@ pub struct ConvTranspose;
 pub struct Plan {
     window: Window,
     groups: i64,
-    /// One spatial dim: the kernel as a constant over two, when it is constant.
-    flat: Option<Option<Tensor>>,
+    /// The kernel, where it is not the input as it is: a constant, or the input with an axis more.
+    kernel: Option<Option<Tensor>>,
+    /// One spatial dim, made two.
+    one_dim: bool,
     /// Zeros before and after the layer's result, and dims of the whole (spatial dims as in the node).
     grown: Option<(Vec<i64>, ExtentPlan)>,
 }
@@ -109,6 +111,33 @@ fn spatial(node: NodeView<'_>, attributes: &window::Attributes, x: &[Dim]) -> Re
         dims.push(dim);
     }
     Ok(Spatial { dims, pads: static_pads.then_some((before, after)) })
+}
+
+/// Bytes of a kernel that zeros are written into.
+const MOST_BYTES: usize = 1 << 28;
+
+/// The kernel [c, m, k..] with zeros between its weights; `None` for one that would be too large.
+fn dilated(kernel: &Tensor, dilations: &[i64]) -> Option<Tensor> {
+    let bytes = kernel.bytes()?;
+    let width = kernel.dtype().bits() / 8;
+    let (lead, spatial) = kernel.dims().split_at_checked(2)?;
+    let grown: Vec<i64> = spatial.iter().zip(dilations).map(|(k, d)| (k - 1) * d + 1).collect();
+    let dims = [lead, &grown].concat();
+    let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?))?;
+    let size = count.checked_mul(width).filter(|&size| size <= MOST_BYTES && width > 0)?;
+    let mut spread = vec![0u8; size];
+    for (at, value) in bytes.chunks_exact(width).enumerate() {
+        // Place in the small kernel, axis by axis from the last, and the same place in the large one.
+        let (mut rest, mut to, mut step) = (at as i64, 0, 1);
+        for ((&k, &d), &g) in spatial.iter().zip(dilations).zip(&grown).rev() {
+            to += rest % k * d * step;
+            rest /= k;
+            step *= g;
+        }
+        let to = usize::try_from(to + rest * step).ok()? * width;
+        spread.get_mut(to..to + width)?.copy_from_slice(value);
+    }
+    Tensor::new(kernel.dtype(), dims, spread.into())
 }
 
 impl Converter for ConvTranspose {
@@ -214,25 +243,38 @@ impl Converter for ConvTranspose {
             }
             grown = Some((starts, ExtentPlan::Dims(sizes)));
         }
+        let mut kernel = None;
+        let spread = |list: &[i64]| list.iter().any(|&v| v != 1);
+        let mut attributes = attributes;
+        if spread(&attributes.strides) && spread(&attributes.dilations) {
+            // Myelin: "Strided & Dilated Deconv are currently not supported". Zeros between the weights say the same.
+            let dilated = w.view.constant().and_then(|w| dilated(w, &attributes.dilations));
+            kernel = Some(dilated.ok_or_else(|| {
+                Refusal::new(Code::ATTRIBUTE, "strides with dilations, and weights that are not constant")
+                    .slot("dilations")
+            })?);
+            attributes.kernel = (0..n).map(|axis| attributes.reach(axis)).collect();
+            attributes.dilations = vec![1; n];
+        }
         let clamp = |pads: Vec<i64>| pads.into_iter().map(|pad| pad.max(0)).collect();
         let mut window = attributes.window(clamp(before), clamp(after));
         let mut flat = None;
         if n == 1 {
             window = window::over_two_dims(window);
-            flat = Some(w.view.constant().and_then(window::kernel_over_two_dims));
+            let constant = kernel.as_ref().or(w.view.constant());
+            flat = Some(constant.and_then(window::kernel_over_two_dims));
         }
-        Ok(Plan { window, groups, flat, grown })
+        Ok(Plan { window, groups, kernel: flat.or(kernel.map(Some)), one_dim: n == 1, grown })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let Plan { window, groups, flat, grown } = plan;
+        let Plan { window, groups, kernel, one_dim, grown } = plan;
         let mut x = cx.input(0);
-        let one_dim = flat.is_some();
-        let kernel = match flat {
-            Some(constant) => {
-                x = cx.one(Layer::Unsqueeze { x, axes: vec![2] });
-                window::emit_kernel(cx, constant)
-            }
+        if one_dim {
+            x = cx.one(Layer::Unsqueeze { x, axes: vec![2] });
+        }
+        let kernel = match kernel {
+            Some(kernel) => window::emit_kernel(cx, kernel),
             None => cx.input(1),
         };
         // Zeros that are added at an end get the bias like everything else.
@@ -278,6 +320,8 @@ mod tests {
         Case::new("ConvTranspose", 22).input(noise([1, 2, 5, 5])).refused(Code::INVALID);
         case.clone().dynamic(0, ["1", "C", "5", "5"]).refused(Code::DIM_UNKNOWN);
         case.clone().int("group", 3).refused(Code::ATTRIBUTE);
+        let open = Case::new("ConvTranspose", 22).input(noise([1, 2, 5, 5])).input(noise([2, 4, 3, 3]));
+        open.ints("strides", &[2, 1]).ints("dilations", &[2, 1]).refused(Code::ATTRIBUTE);
         case.clone().dynamic(0, ["0", "2", "5", "5"]).refused(Code::SHAPE);
         case.dynamic(0, ["1", "2", "H", "5"]).ints("output_shape", &[9, 9]).refused(Code::DIM_UNKNOWN);
         conv(noise([1, 1, 2, 2, 2, 2]), noise([1, 1, 1, 1, 1, 1])).refused(Code::RANK);
@@ -310,6 +354,8 @@ mod tests {
         strided.clone().str("auto_pad", "SAME_UPPER").check(F32);
         strided.clone().str("auto_pad", "SAME_LOWER").dynamic(0, ["N", "4", "H", "W"]).check(F32);
         strided.clone().ints("output_shape", &[8, 14]).check(F32);
+        strided.clone().ints("dilations", &[2, 1]).check(F32);
+        strided.clone().ints("dilations", &[2, 3]).ints("pads", &[1, 1, 1, 1]).check(F32);
         conv(noise([2, 4, 4, 5]), noise([4, 2, 3, 3])).int("group", 2).ints("dilations", &[2, 1]).check(F32);
     }
 
@@ -317,6 +363,7 @@ mod tests {
     fn one_and_three_dims() {
         let case = conv(noise([2, 3, 5]), noise([3, 4, 3])).constant(noise([4])).ints("strides", &[2]);
         case.clone().ints("pads", &[1, 1]).check(F32);
+        case.clone().ints("dilations", &[3]).check(F32);
         case.dynamic(0, ["N", "3", "L"]).ints("output_padding", &[1]).check(F32);
         let given = Case::new("ConvTranspose", 22).input(noise([2, 3, 5])).input(noise([3, 4, 3]));
         given.check(F32);

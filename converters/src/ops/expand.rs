@@ -173,4 +173,9 @@ mod tests {
         let symbolic = Case::new("Expand", 13).input(noise([3, 1])).input(list(&[1, 4])).sizes(1, ["1", "M"]);
         symbolic.dynamic(0, ["N", "1"]).check(Tolerance::Exact);
     }
+
+    #[test]
+    fn gates() {
+        Case::new("Expand", 13).absent().constant(list(&[1])).refused(Code::INVALID);
+    }
 }

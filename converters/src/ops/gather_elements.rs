@@ -105,4 +105,11 @@ mod tests {
             .constant(i64s([2, 3], &[0, -1, 2, 1, 0, -3]));
         case.int("axis", 0).check(Tolerance::Exact);
     }
+
+    #[test]
+    fn gates() {
+        let nine = Case::new("GatherElements", 13).input(noise([1; 9])).input(i64s([1; 9], &[0]));
+        nine.refused(Code::RANK);
+        Case::new("GatherElements", 13).absent().input(list(&[0])).refused(Code::INVALID);
+    }
 }

@@ -142,4 +142,9 @@ mod tests {
             .constant(i64s([2, 2], &[0, -1, -1, 1]))
             .check(Tolerance::Exact);
     }
+
+    #[test]
+    fn gates() {
+        Case::new("GatherND", 13).absent().input(i64s([1, 1], &[0])).refused(Code::INVALID);
+    }
 }

@@ -185,4 +185,10 @@ mod tests {
         open.check(F32);
         Case::new("LayerNormalization", 17).input(noise16([2, 4])).input(noise16([4])).check(F16);
     }
+
+    #[test]
+    fn gates() {
+        let nine = Case::new("LayerNormalization", 17).input(noise([1; 9])).input(noise([1]));
+        nine.refused(Code::RANK);
+    }
 }

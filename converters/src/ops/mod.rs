@@ -32,9 +32,9 @@ mod global_pool;
 mod grid_sample;
 mod identity;
 mod instance_normalization;
-mod iterate;
 mod layer_normalization;
 mod logic;
+mod loop_body;
 mod loss;
 mod lp_pool;
 mod lrn;
@@ -61,6 +61,7 @@ mod reshape;
 mod resize;
 mod reverse_sequence;
 mod rms_normalization;
+mod scan;
 mod scatter_elements;
 mod scatter_nd;
 mod shape;
@@ -117,10 +118,9 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &grid_sample::GridSample,
     &identity::Identity,
     &instance_normalization::InstanceNormalization,
-    &iterate::Loop,
-    &iterate::Scan,
     &layer_normalization::LayerNormalization,
     &logic::Logic,
+    &loop_body::Loop,
     &loss::Loss,
     &lp_pool::LpPool,
     &lrn::Lrn,
@@ -147,6 +147,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &resize::Resize,
     &reverse_sequence::ReverseSequence,
     &rms_normalization::RmsNormalization,
+    &scan::Scan,
     &scatter_elements::ScatterElements,
     &scatter_nd::ScatterNd,
     &shape::Shape,

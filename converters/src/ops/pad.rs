@@ -283,4 +283,9 @@ mod tests {
         case.clone().check(Tolerance::Exact);
         case.constant(u8s([], &[200])).check(Tolerance::Exact);
     }
+
+    #[test]
+    fn gates() {
+        Case::new("Pad", 25).absent().constant(list(&[1, 1])).refused(Code::INVALID);
+    }
 }

@@ -230,4 +230,11 @@ mod tests {
         let case = Case::new("ScatterElements", 18).input(noise([4])).input(list(&rows));
         case.input(f32s([5000], &many)).str("reduction", "add").check(F32);
     }
+
+    #[test]
+    fn gates() {
+        let case = |x: Case| x.input(i64s([1; 9], &[0])).input(noise([1; 9]));
+        case(Case::new("ScatterElements", 18).input(noise([1; 9]))).refused(Code::RANK);
+        case(Case::new("ScatterElements", 18).absent()).refused(Code::INVALID);
+    }
 }

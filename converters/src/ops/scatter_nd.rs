@@ -201,4 +201,11 @@ mod tests {
             with(open.dynamic(2, ["2", "2", "M"])).check(F32);
         }
     }
+
+    #[test]
+    fn gates() {
+        let case = |x: Case| x.input(i64s([1; 9], &[0])).input(noise([1; 9]));
+        case(Case::new("ScatterND", 18).input(noise([1; 9]))).refused(Code::RANK);
+        case(Case::new("ScatterND", 18).absent()).refused(Code::INVALID);
+    }
 }

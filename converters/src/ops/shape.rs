@@ -116,4 +116,10 @@ mod tests {
         case.int("start", 1).int("end", 3).check(Tolerance::Exact);
         Case::new("Shape", 25).input(bools([2, 2], &[true; 4])).check(Tolerance::Exact);
     }
+
+    #[test]
+    fn gates() {
+        Case::new("Shape", 25).input(noise([1; 9])).refused(Code::RANK);
+        Case::new("Shape", 25).absent().refused(Code::INVALID);
+    }
 }

@@ -91,9 +91,9 @@ impl Converter for Squeeze {
             }
         };
         if let Some(axis) = axes.iter().find(|&&axis| x.shape[axis] != Dim::Known(1)) {
-            return Err(
-                Refusal::new(Code::DIM_UNKNOWN, format!("dim {axis} is not known to be 1")).slot("data")
-            );
+            return Err(Refusal::new(Code::DIM_UNKNOWN, format!("dim {axis} is not known to be 1"))
+                .slot("data")
+                .help("give the input's shape with --shape"));
         }
         let mut axes: Vec<u32> = axes.into_iter().map(|axis| axis as u32).collect();
         axes.sort_unstable();
@@ -136,5 +136,11 @@ mod tests {
     fn numbers() {
         squeeze().check(Tolerance::Exact);
         squeeze().constant(list(&[0])).dynamic(0, ["1", "N", "M"]).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn gates() {
+        Case::new("Squeeze", 25).input(noise([1; 9])).refused(Code::RANK);
+        Case::new("Squeeze", 25).absent().refused(Code::INVALID);
     }
 }

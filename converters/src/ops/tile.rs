@@ -140,4 +140,10 @@ mod tests {
         tile(&[1, 2]).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
         Case::new("Tile", 13).input(bools([2], &[true, false])).constant(list(&[3])).check(Tolerance::Exact);
     }
+
+    #[test]
+    fn gates() {
+        Case::new("Tile", 13).input(noise([1; 9])).constant(list(&[1; 9])).refused(Code::RANK);
+        Case::new("Tile", 13).absent().constant(list(&[1])).refused(Code::INVALID);
+    }
 }

@@ -530,4 +530,9 @@ mod tests {
             with(scaled(x(), &[1.0, 1.0, 2.0, 0.8])).int("exclude_outside", 1).check(SUMS);
         }
     }
+
+    #[test]
+    fn gates() {
+        scaled(noise([1; 9]), &[1.0; 9]).refused(Code::RANK);
+    }
 }
