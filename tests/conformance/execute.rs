@@ -3,7 +3,7 @@
 use crate::{
     cases::{Case, DataSet, Facts, ports},
     compare::{Comparison, Tolerances, compare},
-    dynamic,
+    dynamic, lists,
     result::{CaseResult, HostNode, Placement, Runner, Status},
 };
 use anyhow::Result;
@@ -195,7 +195,12 @@ pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
     let start = Instant::now();
     let case = Case::find(id);
     let mut result = CaseResult { case: id.to_owned(), ..CaseResult::default() };
-    let loaded = case.facts().and_then(|facts| case.load().map(|loaded| (facts, loaded)));
+    let loaded = case.facts().and_then(|mut facts| {
+        if let Some(tolerance) = lists::tolerances()?.iter().find(|tolerance| tolerance.is_for(id)) {
+            (facts.rtol, facts.atol) = (tolerance.rtol, tolerance.atol);
+        }
+        Ok((facts, case.load()?))
+    });
     // To look at what was made of a case: its models and its bundle stay in the folder that this names.
     let keep = std::env::var_os("TRTC_CONFORMANCE_KEEP");
     let made = match &keep {

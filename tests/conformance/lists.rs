@@ -20,17 +20,67 @@ fn lines(path: &Path) -> Result<Vec<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// The cases of the sample, by id.
-pub fn sample() -> Result<Vec<String>> {
-    lines(&file("sample.txt"))
+/// The cases of the sample, by id, and whether symbols are tried too.
+pub fn sample() -> Result<Vec<(String, bool)>> {
+    let parse = |line: &String| match line.split_once(' ') {
+        None => Ok((line.clone(), false)),
+        Some((case, "dynamic")) => Ok((case.to_owned(), true)),
+        Some(_) => bail!("sample.txt: `{line}`"),
+    };
+    lines(&file("sample.txt"))?.iter().map(parse).collect()
 }
 
 /// Cases that a runner does not get right, with the reason.
-pub type Ignored = BTreeMap<(Runner, String), String>;
+#[derive(Debug, Default)]
+pub struct Ignored(BTreeMap<(Runner, String), String>);
 
-/// Reads `ignore/<runner>.txt`: `kind/case`, then the reason.
+impl Ignored {
+    /// Why a case that is wrong may be: what is wrong in segments is not expected to be right as a whole or with symbols.
+    pub fn reason(&self, runner: Runner, case: &str) -> Option<&str> {
+        let own = |runner| self.0.get(&(runner, case.to_owned())).map(String::as_str);
+        match runner {
+            Runner::Whole | Runner::Dynamic => own(runner).or_else(|| own(Runner::Hybrid)),
+            _ => own(runner),
+        }
+    }
+
+    /// Whether an entry is out of date when its case is right: not where that depends on the machine or on chance.
+    fn is_stale(&self, runner: Runner, case: &str) -> bool {
+        self.0.get(&(runner, case.to_owned())).is_some_and(|reason| !reason.starts_with("sometimes: "))
+    }
+}
+
+/// Tolerances of cases, by the beginning of their id.
+#[derive(Clone, Debug)]
+pub struct Tolerance {
+    prefix: String,
+    /// |a − b| ≤ atol + rtol · |b|.
+    pub rtol: f64,
+    pub atol: f64,
+}
+
+/// Reads `tolerances.txt`: the beginning of a case's id, rtol, atol, then the reason.
+pub fn tolerances() -> Result<Vec<Tolerance>> {
+    let parse = |line: &String| {
+        let mut words = line.split_whitespace();
+        let prefix = words.next()?.to_owned();
+        let (rtol, atol) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        words.next().map(|_| Tolerance { prefix, rtol, atol })
+    };
+    let lines = lines(&file("tolerances.txt"))?;
+    lines.iter().map(|line| parse(line).with_context(|| format!("tolerances.txt: `{line}`"))).collect()
+}
+
+impl Tolerance {
+    /// Whether it is meant for a case.
+    pub fn is_for(&self, case: &str) -> bool {
+        case.starts_with(&self.prefix)
+    }
+}
+
+/// Reads `ignore/<runner>.txt`: `kind/case`, then the reason; `sometimes: …` where it depends on the machine or on chance.
 pub fn ignored() -> Result<Ignored> {
-    let mut ignored = Ignored::new();
+    let mut ignored = BTreeMap::new();
     for runner in Runner::ALL {
         let path = file(&format!("ignore/{}.txt", runner.name()));
         for line in lines(&path)? {
@@ -43,7 +93,7 @@ pub fn ignored() -> Result<Ignored> {
             }
         }
     }
-    Ok(ignored)
+    Ok(Ignored(ignored))
 }
 
 /// Where the nodes of a case went, and whether it ran with symbols.
@@ -97,12 +147,11 @@ pub fn complaints(
     let mut complaints = Vec::new();
     for result in results {
         for (&runner, status) in &result.status {
-            let reason = ignored.get(&(runner, result.case.clone()));
-            match (status, reason) {
-                (Status::Wrong(kind, text), None) => {
+            match status {
+                Status::Wrong(kind, text) if ignored.reason(runner, &result.case).is_none() => {
                     complaints.push(format!("{} {}: {kind}: {text}", runner.name(), result.case));
                 }
-                (Status::Right, Some(_)) => complaints.push(format!(
+                Status::Right if ignored.is_stale(runner, &result.case) => complaints.push(format!(
                     "{} {}: is right, but stands in ignore/{0}.txt",
                     runner.name(),
                     result.case
@@ -110,8 +159,10 @@ pub fn complaints(
                 _ => {}
             }
         }
+        // Without another runner nothing is compiled as it is.
+        let compiled = result.status.keys().any(|&runner| runner != Runner::Dynamic);
         let Some(&(placement, dynamic)) = baseline.get(&result.case) else { continue };
-        if result.placement < placement {
+        if compiled && result.placement < placement {
             complaints.push(format!(
                 "{}: was placed on {}, is on {}",
                 result.case,
@@ -124,7 +175,7 @@ pub fn complaints(
         }
     }
     let known: BTreeSet<&String> = known.iter().collect();
-    let strangers = ignored.keys().filter(|(_, case)| !known.contains(case));
+    let strangers = ignored.0.keys().filter(|(_, case)| !known.contains(case));
     complaints.extend(
         strangers.map(|(runner, case)| format!("ignore/{}.txt: there is no case {case}", runner.name())),
     );

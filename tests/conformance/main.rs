@@ -125,26 +125,29 @@ fn run(arguments: Arguments) -> Result<bool> {
         return Ok(true);
     };
     let known: Vec<String> = known.into_iter().map(|case| case.id).collect();
-    let chosen: Vec<String> = if arguments.all {
+    let wanted = |runner: &Runner| arguments.runners.is_empty() || arguments.runners.contains(runner);
+    let runners: Vec<Runner> = Runner::ALL.into_iter().filter(wanted).collect();
+    let chosen: Vec<(String, Vec<Runner>)> = if arguments.all {
         let wanted = |id: &&String| {
             arguments.filters.is_empty()
                 || arguments.filters.iter().any(|filter| id.contains(filter.as_str()))
         };
-        known.iter().filter(wanted).cloned().collect()
+        known.iter().filter(wanted).map(|id| (id.clone(), runners.clone())).collect()
     } else {
         let sample = lists::sample()?;
-        if let Some(stranger) = sample.iter().find(|id| !known.contains(id)) {
+        if let Some((stranger, _)) = sample.iter().find(|(id, _)| !known.contains(id)) {
             bail!("sample.txt: there is no case {stranger}");
         }
-        sample
+        let of =
+            |dynamic| runners.iter().copied().filter(move |&r| dynamic || r != Runner::Dynamic).collect();
+        sample.into_iter().map(|(id, dynamic)| (id, of(dynamic))).collect()
     };
-    let runners = if arguments.runners.is_empty() { Runner::ALL.to_vec() } else { arguments.runners.clone() };
     let ignored = lists::ignored()?;
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/conformance");
     let folder = arguments.out.unwrap_or_else(default);
     let mut lines = report::Lines::create(&folder)?;
-    let results = processes::run_all(&chosen, &runners, jobs, &mut |result| lines.write(result))?;
+    let results = processes::run_all(&chosen, jobs, &mut |result| lines.write(result))?;
     let summary = report::Summary::new(&results, &ignored);
     summary.write(&folder)?;
     if arguments.bless {

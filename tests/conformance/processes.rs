@@ -107,10 +107,9 @@ impl Drop for Process {
     }
 }
 
-/// Runs all cases on `jobs` processes; results in the order of `ids`. `seen` gets each when it comes.
+/// Runs cases, each through its runners, on `jobs` processes; results in the order of `cases`. `seen` gets each when it comes.
 pub fn run_all(
-    ids: &[String],
-    runners: &[Runner],
+    cases: &[(String, Vec<Runner>)],
     jobs: usize,
     seen: &mut (dyn FnMut(&CaseResult) + Send),
 ) -> Result<Vec<CaseResult>> {
@@ -120,7 +119,7 @@ pub fn run_all(
     let worker = folder.path().join("trtc");
     std::fs::copy(env!("CARGO_BIN_EXE_trtc"), &worker)?;
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<CaseResult>>> = Mutex::new(vec![None; ids.len()]);
+    let results: Mutex<Vec<Option<CaseResult>>> = Mutex::new(vec![None; cases.len()]);
     let show = std::io::stderr().is_terminal();
     std::thread::scope(|scope| -> Result<()> {
         let workers: Vec<_> = (0..jobs.max(1))
@@ -129,7 +128,7 @@ pub fn run_all(
                     let mut process = None;
                     loop {
                         let at = next.fetch_add(1, Relaxed);
-                        let Some(id) = ids.get(at) else { return Ok(()) };
+                        let Some((id, runners)) = cases.get(at) else { return Ok(()) };
                         let mut running = match process.take() {
                             Some(process) => process,
                             None => Process::start(&worker)?,
@@ -144,7 +143,7 @@ pub fn run_all(
                         seen.lock().unwrap_or_else(PoisonError::into_inner)(&result);
                         results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result);
                         if show {
-                            eprint!("\r{} of {} ", at + 1, ids.len());
+                            eprint!("\r{} of {} ", at + 1, cases.len());
                         }
                     }
                 })

@@ -53,7 +53,7 @@ impl Summary {
                 match status {
                     Status::Right => count.right += 1,
                     Status::Skipped(_) => count.skipped += 1,
-                    Status::Wrong(..) if ignored.contains_key(&(runner, result.case.clone())) => {
+                    Status::Wrong(..) if ignored.reason(runner, &result.case).is_some() => {
                         count.ignored += 1;
                     }
                     Status::Wrong(..) => count.wrong += 1,
