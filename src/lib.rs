@@ -19,7 +19,7 @@ pub mod testing;
 #[doc(hidden)]
 pub mod worker;
 
-pub use build::{CacheUse, FinishedTarget, build_deferred as build, cache_use, default_cache_dir};
+pub use build::{CacheUse, FinishedTarget, build_deferred as build, cache_use};
 pub use diff::{Diff, TargetDiff, diff, read_report};
 pub use driver::{compile, model_hash, partition};
 pub use error::{Error, ErrorKind};

@@ -75,13 +75,6 @@ pub fn cache_use(dir: &Path) -> CacheUse {
     }
 }
 
-/// The user's cache folder, `trtc` in `$XDG_CACHE_HOME` or `~/.cache`; `None` without a home.
-pub fn default_cache_dir() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-    Some(base.join("trtc"))
-}
-
 impl Cache {
     /// A cache in `root`, which is made when it is not there.
     pub fn open(root: &Path, limit_bytes: u64) -> io::Result<Cache> {

@@ -17,7 +17,7 @@ mod permits;
 mod recover;
 mod search;
 
-pub use cache::{CacheUse, cache_use, default_cache_dir};
+pub use cache::{CacheUse, cache_use};
 pub use deferred::{FinishedTarget, build_deferred};
 
 use crate::{Error, Events, Options, plan::plan, prepare::Prepared};

@@ -85,7 +85,7 @@ pub struct CompileArgs {
     /// Give an engine at most so many seconds to build
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub build_time_limit: Option<Duration>,
-    /// Keep engines there, and take them from there when the same network is built again
+    /// Keep engines there, and take them from there when the same network is built again [default: TRTC_CACHE_DIR, if set]
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Keep networks that the builder refused, with its words
@@ -269,6 +269,9 @@ pub struct OpsArgs {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Say what this engine cache holds [default: TRTC_CACHE_DIR, if set]
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
     /// How to print the findings
     #[arg(long, value_enum, default_value_t)]
     pub format: TextFormat,

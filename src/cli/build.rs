@@ -10,7 +10,8 @@ use trtc::Options;
 
 pub fn run(args: &BuildArgs) -> Result<()> {
     let progress = Progress::new();
-    let finished = trtc::build(&args.bundle, &Options::default(), &progress);
+    let options = super::cache_dir(None).into_iter().fold(Options::default(), Options::cache_dir);
+    let finished = trtc::build(&args.bundle, &options, &progress);
     drop(progress);
     let finished = finished.map_err(|error| Failure::of(&error, &args.bundle))?;
     let mut out = Out::stdout();

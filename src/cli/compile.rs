@@ -19,7 +19,7 @@ pub fn run(args: &CompileArgs) -> Result<()> {
     if let Some(policy) = &args.policy {
         options = options.policy(policy);
     }
-    if let Some(folder) = &args.cache_dir {
+    if let Some(folder) = super::cache_dir(args.cache_dir.as_ref()) {
         options = options.cache_dir(folder);
     }
     if let Some(folder) = &args.keep_failures {

@@ -6,6 +6,7 @@ use super::{
     out::Out,
 };
 use serde::Serialize;
+use trtc::{CacheUse, cache_use};
 use trtc_bundle::Target;
 use trtc_runtime::{
     device::{Devices, Gpu},
@@ -44,6 +45,9 @@ struct Findings {
     default_target: String,
     checks: Vec<Finding>,
     gpus: Vec<FoundGpu>,
+    /// What the engine cache holds, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_cache: Option<CacheUse>,
     /// Bundles for the default target can be compiled here.
     can_compile: bool,
     /// Host graphs, so bundles without a GPU, can be run here.
@@ -75,6 +79,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         default_target: target.to_string(),
         checks,
         gpus,
+        engine_cache: super::cache_dir(args.cache_dir.as_ref()).map(|dir| cache_use(&dir)),
         can_compile,
         can_run_on_cpu,
     };
@@ -174,6 +179,10 @@ fn text(findings: &Findings, out: &mut Out) -> Result<()> {
         let name = format!("cuda:{}", gpu.index);
         let memory = super::inspect::size(gpu.memory_bytes);
         out.line(format_args!("{name:<WIDTH$}  {}, sm{}, {memory}", gpu.name, gpu.sm))?;
+    }
+    if let Some(CacheUse { dir, entries, bytes, .. }) = &findings.engine_cache {
+        let (dir, size) = (dir.display(), super::inspect::size(*bytes));
+        out.line(format_args!("{:<WIDTH$}  {dir}  {entries} engines, {size}", "engine cache"))?;
     }
     let word = |yes: bool| if yes { "yes" } else { "no" };
     out.line(format_args!(

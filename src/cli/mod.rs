@@ -87,3 +87,9 @@ fn run(command: Command) -> Result<()> {
         Command::Ops(args) => ops::run(&args),
     }
 }
+
+/// The engine cache: as given, else as the environment says.
+fn cache_dir(given: Option<&std::path::PathBuf>) -> Option<std::path::PathBuf> {
+    let named = || std::env::var_os("TRTC_CACHE_DIR").filter(|dir| !dir.is_empty()).map(Into::into);
+    given.cloned().or_else(named)
+}

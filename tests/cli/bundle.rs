@@ -121,6 +121,10 @@ fn an_engine_comes_from_the_cache_the_second_time() {
     let (cached, first) = compile();
     assert!(!cached);
     assert_eq!(compile(), (true, first.clone()));
+    let said = trtc(&["doctor", "--cache-dir", &cache, "--format", "json"]).code(0);
+    let findings: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(findings["engine_cache"]["entries"], 1);
+    assert!(findings["engine_cache"]["bytes"].as_u64().unwrap() > first.len() as u64);
     // A damaged one is built again.
     let folder = std::path::Path::new(&cache).join("engines");
     let entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
