@@ -6,6 +6,7 @@
 mod cache;
 mod constants;
 mod deferred;
+mod opsets;
 mod recover;
 mod runs;
 mod support;
