@@ -128,7 +128,7 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// One dim as an i64 tensor of dims [1].
+    /// One dim as an i64 tensor of dims \[1\].
     pub fn dim(&mut self, dim: &DimPlan) -> TensorId {
         match dim {
             DimPlan::Fixed(value) => self.net.i64s(&[*value]),

@@ -5,7 +5,7 @@
 //! `plan` succeeds, so no guard can hide inside a conversion.
 //!
 //! * [`ctx`] holds what several operators share: dtype gates, extents, broadcasting.
-//! * [`lower`] makes a network of a set of nodes.
+//! * [`mod@lower`] makes a network of a set of nodes.
 //! * [`registry`] finds converters, and implements the traits by which inference and the partitioner reach them.
 //! * [`table`] lists what there is, for people.
 

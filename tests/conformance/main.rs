@@ -13,7 +13,6 @@
 //! `TRTC_CONFORMANCE_KEEP=FOLDER` keeps the models and bundles of the cases that are run.
 //!
 //! Cases run in processes of their own, so a crash or a hang costs one case.
-#![cfg(feature = "tensorrt")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -10,7 +10,7 @@ pub const NUMBERS: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32,
 /// Everything that data movement takes.
 pub const MOVABLE: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::Bool];
 
-/// [`MOVABLE`], and u8: inside a network its values travel as i32 ([`crate::emit::carrier`]), so an operator that takes it
+/// [`MOVABLE`], and u8: inside a network its values travel as i32 (`emit::carrier`), so an operator that takes it
 /// must read a tensor's dtype from the network ([`trtc_network::NetworkBuilder::dtype`]), not from the IR.
 pub const CARRIED: &[DType] =
     &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::Bool, DType::U8];

@@ -92,7 +92,7 @@ pub fn plan(
     Ok(CombinePlan { how, rows: rows.1, whole_rows, packed })
 }
 
-/// `data` [n, f] combined with `updates` [e, f] at the rows `indices` [e, f] (or [e], for whole rows).
+/// `data` [n, f] combined with `updates` [e, f] at the rows `indices` [e, f] (or \[e\], for whole rows).
 pub fn emit(
     cx: &mut Emit<'_>,
     plan: &CombinePlan,
@@ -183,7 +183,7 @@ pub fn matrix(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
     }
 }
 
-/// Column 0 of [e, f]: [e].
+/// Column 0 of [e, f]: \[e\].
 pub fn first_column(cx: &mut Emit<'_>, data: TensorId) -> TensorId {
     let indices = cx.scalar(DType::I64, 0, 0.0);
     cx.one(Layer::Gather { data, indices, axis: 1, mode: GatherMode::Default, batch_dims: 0 })

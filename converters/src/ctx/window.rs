@@ -231,7 +231,7 @@ impl Attributes {
     }
 }
 
-/// The window over [1, length] that is this one over [length]: TensorRT has no windows over one dim.
+/// The window over [1, length] that is this one over \[length\]: TensorRT has no windows over one dim.
 pub fn over_two_dims(window: Window) -> Window {
     let front = |value: i64, mut list: Vec<i64>| {
         list.insert(0, value);
@@ -305,7 +305,7 @@ pub fn non_negative(before: &[i64], after: &[i64]) -> Result<(), Refusal> {
     }
 }
 
-/// The constant kernel over [k] as one over [1, k].
+/// The constant kernel over \[k\] as one over [1, k].
 pub fn kernel_over_two_dims(kernel: &Tensor) -> Option<Tensor> {
     let mut dims = kernel.dims().to_vec();
     dims.insert(2, 1);

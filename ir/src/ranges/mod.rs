@@ -230,7 +230,7 @@ pub fn derive(
     Ok(report)
 }
 
-/// [`apply`], inference (on a copy, with folding, so that what a node demands is as exact as it gets), [`derive`].
+/// [`apply`], inference (on a copy, with folding, so that what a node demands is as exact as it gets), [`derive()`].
 ///
 /// # Errors
 /// What the user's shapes or the model get wrong.
