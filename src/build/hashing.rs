@@ -23,15 +23,17 @@ impl<'a> Hashes<'a> {
 
     /// Hash of `bytes`.
     pub fn of(&self, bytes: &Bytes) -> Hash {
-        if !self.files.iter().any(|file| file.offset_of(bytes).is_some()) {
+        let Some(file) = self.files.iter().find(|file| file.offset_of(bytes).is_some()) else {
             return Hash::of(bytes);
-        }
+        };
         let place = (bytes.as_ptr() as usize, bytes.len());
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&hash) = known().get(&place) {
             return hash;
         }
         let hash = Hash::of(bytes);
+        // The worker maps the same weights: they need not stay in this process as well while it builds.
+        file.release_pages();
         known().insert(place, hash);
         hash
     }
