@@ -1,7 +1,9 @@
 //! Draws messages on standard error: with miette on a terminal, else one plain line for a message and one for its help.
 
 use super::failure::{Failure, Kind, Message};
-use std::io::{IsTerminal, Write};
+#[cfg(feature = "cli")]
+use std::io::IsTerminal;
+use std::io::Write;
 
 /// What the messages are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,7 @@ fn line(text: &str) {
 }
 
 /// Whether standard error is a terminal that somebody watches.
+#[cfg(feature = "cli")]
 pub fn on_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
