@@ -2,7 +2,7 @@
 
 use crate::testing::{Case, bf16s, f16s, f32s, i64s};
 use trtc_bundle::DType;
-use trtc_ir::{Code, Tensor};
+use trtc_ir::{Attrs, Code, Graph, Node, OpKey, Tensor, Type, ValueId};
 
 /// Values in -2..2, none of them equal to another nearby, from a linear congruential sequence.
 pub fn values(n: usize) -> Vec<f32> {
@@ -59,4 +59,20 @@ pub fn refused_dtypes(make: impl Fn(&dyn Fn(&[i64]) -> Tensor) -> Case) {
     of(DType::Bf16).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
     of(DType::F32).untyped(0).refused(Code::DTYPE_UNKNOWN);
     of(DType::F32).unranked(0).refused(Code::RANK_UNKNOWN);
+}
+
+/// Appends a node of one output to a body under construction; the output.
+pub fn node(graph: &mut Graph, op: &str, since: u32, inputs: &[ValueId]) -> ValueId {
+    let n = graph.node_count();
+    let y = graph.add_value(&format!("{op}{n}_y"), Type::Unknown);
+    let inputs = inputs.iter().copied().map(Some);
+    graph.add_node(Node::new(
+        &format!("{op}{n}"),
+        OpKey::new("", op),
+        since,
+        Attrs::new(),
+        inputs,
+        [Some(y)],
+    ));
+    y
 }

@@ -312,21 +312,6 @@ mod tests {
 
     use trtc_ir::{Attr, Attrs, Graph, Node, OpKey, Tensor, Type, ValueId};
 
-    fn node(graph: &mut Graph, op: &str, since: u32, inputs: &[ValueId]) -> ValueId {
-        let n = graph.node_count();
-        let y = graph.add_value(&format!("{op}{n}_y"), Type::Unknown);
-        let inputs = inputs.iter().copied().map(Some);
-        graph.add_node(Node::new(
-            &format!("{op}{n}"),
-            OpKey::new("", op),
-            since,
-            Attrs::new(),
-            inputs,
-            [Some(y)],
-        ));
-        y
-    }
-
     /// state = state * 2 + captured; stacks the state. The condition: what came in, or `sum(state) < 10`.
     fn loop_body(conditional: bool, stacks: bool) -> Graph {
         let mut g = Graph::new("body");

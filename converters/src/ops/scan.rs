@@ -190,22 +190,7 @@ mod tests {
     use crate::{samples::*, testing::*};
     use trtc_ir::Code;
 
-    use trtc_ir::{Attr, Attrs, Graph, Node, OpKey, Tensor, Type, ValueId};
-
-    fn node(graph: &mut Graph, op: &str, since: u32, inputs: &[ValueId]) -> ValueId {
-        let n = graph.node_count();
-        let y = graph.add_value(&format!("{op}{n}_y"), Type::Unknown);
-        let inputs = inputs.iter().copied().map(Some);
-        graph.add_node(Node::new(
-            &format!("{op}{n}"),
-            OpKey::new("", op),
-            since,
-            Attrs::new(),
-            inputs,
-            [Some(y)],
-        ));
-        y
-    }
+    use trtc_ir::{Attr, Graph, Tensor, Type};
 
     /// state [2] = state + part; stacks state * part.
     fn scan_body() -> Graph {
