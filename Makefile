@@ -8,10 +8,10 @@ DEMO_MODELS := rapidocr-rec rapidocr-det silero-vad magika
 unexport CUDARC_CUDA_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help sdk models-pypi models conformance-cases conformance conformance-bless demo test test-models bench lint features docs
+.PHONY: help sdk models-pypi models conformance-cases conformance conformance-bless demo test test-models bench bench-partitions lint features docs
 
 help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 sdk: ## Fetch libraries and headers into .sdk/ by pinned hash (once)
 	@$(PYTHON) xtask/sdk/fetch.py
@@ -46,6 +46,10 @@ test-models: sdk models ## The tests over all 36 real models
 bench: sdk models-pypi target/peer/nvidia_parser ## Time and memory beside NVIDIA's parser and builder
 	$(CARGO) build --release --bin trtc
 	@$(PYTHON) benches/run.py
+
+bench-partitions: sdk models target/peer/nvidia_parser ## Partitions of the real models beside supportsModelV2
+	$(CARGO) build --release --bin trtc
+	@$(PYTHON) benches/partitions.py
 
 target/peer/nvidia_parser: benches/peer/nvidia_parser.cpp | sdk
 	@mkdir -p $(@D)

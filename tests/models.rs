@@ -76,6 +76,20 @@ fn check_report(report: &Value) {
     }
 }
 
+/// NVIDIA's parser splits a model by `supportsModelV2`; models/supports.tsv has what it says, and whether that is true
+/// (`make bench-partitions` measures it). What it gets whole into its engines, we get whole into no more of them.
+fn check_against_the_parser(name: &str, report: &Value) {
+    let table = std::fs::read_to_string(root().join("models/supports.tsv")).unwrap();
+    let row: Vec<&str> =
+        table.lines().map(|line| line.split('\t').collect()).find(|row: &Vec<&str>| row[0] == name).unwrap();
+    let [_, subgraphs, _, unsupported, builds] = row[..] else { panic!("{row:?}") };
+    if (unsupported, builds) == ("0", "yes") {
+        let totals = &report["targets"][0]["totals"];
+        assert_eq!(totals["host_nodes"], 0, "{name}");
+        assert!(totals["engines"].as_u64().unwrap() <= subgraphs.parse().unwrap(), "{name}: {totals}");
+    }
+}
+
 fn check(name: &str) {
     let (_, file) = manifest().into_iter().find(|(known, _)| known == name).expect("in the manifest");
     if !file.is_file() {
@@ -85,7 +99,9 @@ fn check(name: &str) {
     }
     let model = file.to_str().unwrap();
     let partition = done(&["partition", model, "--target", TARGET, "--format", "json"]);
-    check_report(&serde_json::from_str(&partition).unwrap());
+    let report = serde_json::from_str(&partition).unwrap();
+    check_report(&report);
+    check_against_the_parser(name, &report);
     assert_eq!(partition, done(&["partition", model, "--target", TARGET, "--format", "json"]));
 
     let folder = tempfile::tempdir().unwrap();

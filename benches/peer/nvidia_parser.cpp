@@ -1,9 +1,11 @@
 // The peer that benches/run.py compares with: NVIDIA's ONNX parser and builder for TensorRT-RTX, and nothing around them.
 //
 //   nvidia_parser [--parse-only] [--sm N] [--lib-dir DIR] [--shape NAME=MIN..OPT..MAX]... MODEL.onnx
+//   nvidia_parser --supports [--lib-dir DIR] MODEL.onnx
 //
 // Parses the file, builds one engine for the given compute capability (no GPU needed) and prints one JSON line. Dynamic
-// dims that no --shape covers get the range 1..4..8. Exit: 0 done, 1 the parser or builder refused, 2 bad usage, 3 no library.
+// dims that no --shape covers get the range 1..4..8. With --supports it says instead into which subgraphs supportsModelV2
+// splits the model. Exit: 0 done, 1 the parser or builder refused, 2 bad usage, 3 no library.
 
 #include <NvInfer.h>
 #include <NvOnnxParser.h>
@@ -15,6 +17,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,7 +48,14 @@ struct Options {
     std::string lib_dir = ".sdk/lib";
     int sm = 89;
     bool parse_only = false;
+    bool supports = false;
     std::map<std::string, Range> shapes;
+};
+
+// Nodes by index in the model's own order.
+struct Subgraph {
+    bool supported = false;
+    std::vector<int64_t> nodes;
 };
 
 struct Result {
@@ -54,6 +65,7 @@ struct Result {
     int layers = 0;
     size_t engine_bytes = 0;
     std::string error;
+    std::vector<Subgraph> subgraphs;
 };
 
 class Stopwatch {
@@ -119,6 +131,7 @@ Options parse_options(int argc, char** argv) {
             return argv[++i];
         };
         if (flag == "--parse-only") options.parse_only = true;
+        else if (flag == "--supports") options.supports = true;
         else if (flag == "--sm") options.sm = atoi(value().c_str());
         else if (flag == "--lib-dir") options.lib_dir = value();
         else if (flag == "--shape") parse_shape(value(), options);
@@ -170,6 +183,21 @@ bool add_profile(nvinfer1::IBuilder& builder, nvinfer1::INetworkDefinition const
     return !profile || config.addOptimizationProfile(profile) >= 0;
 }
 
+// The subgraphs of supportsModelV2, in its order.
+std::vector<Subgraph> split(nvonnxparser::IParser& parser, std::string const& path) {
+    std::ifstream file{path, std::ios::binary};
+    if (!file) throw Usage{"cannot open " + path};
+    std::string const model{std::istreambuf_iterator<char>{file}, {}};
+    parser.supportsModelV2(model.data(), model.size(), path.c_str());
+    std::vector<Subgraph> subgraphs;
+    for (int64_t i = 0; i < parser.getNbSubgraphs(); ++i) {
+        int64_t length = 0;
+        int64_t const* nodes = parser.getSubgraphNodes(i, length);
+        subgraphs.push_back({parser.isSubgraphSupported(i), {nodes, nodes + length}});
+    }
+    return subgraphs;
+}
+
 Result run(Options const& options, Logger& logger) {
     Result result;
     Stopwatch const loading;
@@ -189,6 +217,11 @@ Result run(Options const& options, Logger& logger) {
         static_cast<nvonnxparser::IParser*>(create_parser(network.get(), &logger, NV_ONNX_PARSER_VERSION))};
     if (!parser) throw MissingLibrary{"no parser: " + logger.first_error};
     result.load_s = loading.seconds();
+
+    if (options.supports) {
+        result.subgraphs = split(*parser, options.model);
+        return result;
+    }
 
     Stopwatch const parsing;
     auto const severity = static_cast<int>(nvinfer1::ILogger::Severity::kERROR);
@@ -224,6 +257,17 @@ std::string quoted(std::string const& text) {
     return out + "\"";
 }
 
+std::string listed(std::vector<Subgraph> const& subgraphs) {
+    std::string out = "[";
+    for (auto const& subgraph : subgraphs) {
+        out += out.size() > 1 ? "," : "";
+        out += subgraph.supported ? "{\"supported\":true,\"nodes\":[" : "{\"supported\":false,\"nodes\":[";
+        for (size_t i = 0; i < subgraph.nodes.size(); ++i) out += (i ? "," : "") + std::to_string(subgraph.nodes[i]);
+        out += "]}";
+    }
+    return out + "]";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -234,6 +278,12 @@ int main(int argc, char** argv) {
         Options const options = parse_options(argc, argv);
         Logger logger;
         Result const r = run(options, logger);
+        if (options.supports) {
+            fprintf(out, "{\"model\":%s,\"subgraphs\":%s}\n", quoted(options.model).c_str(),
+                listed(r.subgraphs).c_str());
+            fclose(out);
+            return 0;
+        }
         rusage usage{};
         getrusage(RUSAGE_SELF, &usage);
         auto const truth = [](bool value) { return value ? "true" : "false"; };
