@@ -1,6 +1,9 @@
 //! Windows of convolutions and poolings: attributes, output dims, paddings.
 
-use crate::{Emit, ctx::check::Operand};
+use crate::{
+    Emit,
+    ctx::check::{self, Operand},
+};
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, NodeView, Refusal, Tensor, infer::ConstraintKind};
 use trtc_network::{
@@ -292,6 +295,64 @@ pub fn not_turing_3d(dtype: DType, spatial: usize, target: &Target) -> Result<()
         .help("leave out sm75, or compile it as a target of its own"));
     }
     Ok(())
+}
+
+/// What Conv and ConvTranspose read alike.
+pub struct Filter<'a> {
+    /// Input X.
+    pub x: Operand<'a>,
+    /// Input W.
+    pub w: Operand<'a>,
+    /// Number of spatial dims.
+    pub spatial: usize,
+    /// Kernel, strides, dilations and pads.
+    pub attributes: Attributes,
+    /// Attribute `group`, at least 1; whether it divides the channels is for the caller to ask.
+    pub groups: i64,
+}
+
+impl<'a> Filter<'a> {
+    /// Reads inputs X, W and B and the attributes of a node whose weights have their output channels on `axis` and say
+    /// that its kernel is `kernel`.
+    ///
+    /// # Errors
+    /// A dtype, rank, size or attribute that TensorRT does not take.
+    pub fn read(
+        node: NodeView<'a>,
+        target: &Target,
+        axis: usize,
+        kernel: Option<Vec<i64>>,
+    ) -> Result<Filter<'a>, Refusal> {
+        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
+        check::never_empty(&x, "X")?;
+        let w = check::operand(node, 1, "W", &[x.dtype], target)?;
+        check::not_empty(&w, "W")?;
+        if node.input(2).is_some() {
+            check::operand(node, 2, "B", &[x.dtype], target)?;
+        }
+        let spatial = spatial(&x, "X")?;
+        known_channels(&x.shape[1], "X")?;
+        known_channels(&w.shape[axis], "W")?;
+        let kernel = kernel.ok_or_else(|| {
+            Refusal::new(Code::DIM_UNKNOWN, "the kernel's size is not known before the run").slot("W")
+        })?;
+        let attributes = Attributes::read(node, spatial, Some(kernel)).map_err(refused)?;
+        not_turing_3d(x.dtype, spatial, target)?;
+        Ok(Filter { x, w, spatial, attributes, groups: node.int("group", 1) })
+    }
+
+    /// Refuses groups that do not divide `channels`, the `which` channels.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn divides(&self, channels: &Dim, which: &str) -> Result<(), Refusal> {
+        let Filter { groups, .. } = self;
+        if *groups >= 1 && channels.known().is_none_or(|channels| channels % groups == 0) {
+            return Ok(());
+        }
+        let text = format!("{groups} groups do not divide the {which} channels");
+        Err(Refusal::new(Code::ATTRIBUTE, text).slot("group"))
+    }
 }
 
 /// TensorRT pads, it does not crop.

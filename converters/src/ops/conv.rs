@@ -85,29 +85,9 @@ impl Converter for Conv {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
-        check::never_empty(&x, "X")?;
-        let w = check::operand(node, 1, "W", &[x.dtype], target)?;
-        check::not_empty(&w, "W")?;
-        if node.input(2).is_some() {
-            check::operand(node, 2, "B", &[x.dtype], target)?;
-        }
-        let spatial = window::spatial(&x, "X")?;
-        window::known_channels(&x.shape[1], "X")?;
-        window::known_channels(&w.shape[0], "W")?;
-        let kernel = kernel(node).ok_or_else(|| {
-            Refusal::new(Code::DIM_UNKNOWN, "the kernel's size is not known before the run").slot("W")
-        })?;
-        let attributes = window::Attributes::read(node, spatial, Some(kernel)).map_err(window::refused)?;
-        window::not_turing_3d(x.dtype, spatial, target)?;
-        let groups = node.int("group", 1);
-        if groups < 1 || w.shape[0].known().is_some_and(|m| m % groups != 0) {
-            return Err(Refusal::new(
-                Code::ATTRIBUTE,
-                format!("{groups} groups do not divide the output channels"),
-            )
-            .slot("group"));
-        }
+        let filter = window::Filter::read(node, target, 0, kernel(node))?;
+        filter.divides(&filter.w.shape[0], "output")?;
+        let window::Filter { x, w, spatial, attributes, groups } = filter;
         let (before, after) = attributes.paddings(&x.shape[2..])?;
         window::non_negative(&before, &after)?;
         let mut window = attributes.window(before, after);

@@ -200,29 +200,9 @@ impl Converter for ConvTranspose {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
-        check::never_empty(&x, "X")?;
-        let w = check::operand(node, 1, "W", &[x.dtype], target)?;
-        check::not_empty(&w, "W")?;
-        if node.input(2).is_some() {
-            check::operand(node, 2, "B", &[x.dtype], target)?;
-        }
-        let n = window::spatial(&x, "X")?;
-        window::known_channels(&x.shape[1], "X")?;
-        window::known_channels(&w.shape[1], "W")?;
-        let kernel = kernel(node).ok_or_else(|| {
-            Refusal::new(Code::DIM_UNKNOWN, "the kernel's size is not known before the run").slot("W")
-        })?;
-        let attributes = window::Attributes::read(node, n, Some(kernel)).map_err(window::refused)?;
-        window::not_turing_3d(x.dtype, n, target)?;
-        let groups = node.int("group", 1);
-        if groups < 1 || x.shape[1].known().is_some_and(|c| c % groups != 0) {
-            return Err(Refusal::new(
-                Code::ATTRIBUTE,
-                format!("{groups} groups do not divide the input channels"),
-            )
-            .slot("group"));
-        }
+        let filter = window::Filter::read(node, target, 1, kernel(node))?;
+        filter.divides(&filter.x.shape[1], "input")?;
+        let window::Filter { x, w, spatial: n, mut attributes, groups } = filter;
         let Spatial { dims, pads } = spatial(node, &attributes, &x.shape[2..]).map_err(window::refused)?;
         let (before, after) = pads.ok_or_else(|| {
             Refusal::new(Code::DIM_UNKNOWN, "the padding depends on a size that only the run knows")
@@ -245,7 +225,6 @@ impl Converter for ConvTranspose {
         }
         let mut kernel = None;
         let spread = |list: &[i64]| list.iter().any(|&v| v != 1);
-        let mut attributes = attributes;
         if spread(&attributes.strides) && spread(&attributes.dilations) {
             // Myelin: "Strided & Dilated Deconv are currently not supported". Zeros between the weights say the same.
             let dilated = w.view.constant().and_then(|w| dilated(w, &attributes.dilations));
