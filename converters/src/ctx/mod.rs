@@ -1,5 +1,6 @@
 //! What several operators share. An operator file uses these, never a sibling operator.
 
+pub mod attention;
 pub mod body;
 pub mod check;
 pub mod dims;

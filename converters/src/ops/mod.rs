@@ -3,11 +3,13 @@
 mod activation;
 mod arg_extreme;
 mod arithmetic;
+mod attention;
 mod batch_normalization;
 mod bias_gelu;
 mod bitwise;
 mod branch;
 mod cast;
+mod causal_conv_with_state;
 mod clip;
 mod compare;
 mod concat;
@@ -33,6 +35,7 @@ mod grid_sample;
 mod identity;
 mod instance_normalization;
 mod layer_normalization;
+mod linear_attention;
 mod logic;
 mod loop_body;
 mod loss;
@@ -61,6 +64,7 @@ mod reshape;
 mod resize;
 mod reverse_sequence;
 mod rms_normalization;
+mod rotary_embedding;
 mod scan;
 mod scatter_elements;
 mod scatter_nd;
@@ -89,11 +93,13 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &activation::Activation,
     &arg_extreme::ArgExtreme,
     &arithmetic::Arithmetic,
+    &attention::Attention,
     &batch_normalization::BatchNormalization,
     &bias_gelu::BiasGelu,
     &bitwise::Bitwise,
     &branch::If,
     &cast::Cast,
+    &causal_conv_with_state::CausalConvWithState,
     &clip::Clip,
     &compare::Compare,
     &concat::Concat,
@@ -119,6 +125,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &identity::Identity,
     &instance_normalization::InstanceNormalization,
     &layer_normalization::LayerNormalization,
+    &linear_attention::LinearAttention,
     &logic::Logic,
     &loop_body::Loop,
     &loss::Loss,
@@ -147,6 +154,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &resize::Resize,
     &reverse_sequence::ReverseSequence,
     &rms_normalization::RmsNormalization,
+    &rotary_embedding::RotaryEmbedding,
     &scan::Scan,
     &scatter_elements::ScatterElements,
     &scatter_nd::ScatterNd,

@@ -1,0 +1,327 @@
+//! RotaryEmbedding: pairs of elements turned by an angle that depends on the position (ai.onnx and com.microsoft).
+//!
+//! X [n, h, s, d] T or [n, s, h·d] T, cos_cache [m, r/2] T, sin_cache [m, r/2] T, position_ids [n, s] i64  ->  Y like X
+//! Without position_ids (ai.onnx): cos_cache, sin_cache [n, s, r/2] T.
+//! com.microsoft: input, position_ids [n, s] or [1] (the first position) i64, cos_cache, sin_cache.
+//! Opsets: 23; com.microsoft 1.     TensorRT: ISliceLayer, IGatherLayer, IElementWiseLayer, IConcatenationLayer.
+//! Limits: heads and head size known; no packed batches, no scale.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{
+        check, elementwise,
+        extent::{self, DimPlan, ExtentPlan},
+        iota, shape,
+    },
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{
+    Layer, TensorId,
+    layer::{ElementWiseOp, Extent, GatherMode, SampleMode},
+};
+
+/// The converters.
+#[derive(Debug)]
+pub struct RotaryEmbedding;
+
+/// Everything that `emit` needs.
+#[derive(Debug)]
+pub struct Plan {
+    slots: Slots,
+    /// Dims as [n, h, s, d] or [n, s, h, d].
+    dims: Vec<DimPlan>,
+    /// Heads, where the input has rank 3.
+    split: Option<i64>,
+    head: i64,
+    /// How many elements of a head are turned.
+    turned: i64,
+    interleaved: bool,
+    positions: Positions,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    cos: usize,
+    sin: usize,
+    ids: usize,
+}
+
+/// Where rows of the caches are taken from.
+#[derive(Debug)]
+enum Positions {
+    /// The caches have a row for each token.
+    Own,
+    /// Indices of rows.
+    Given,
+    /// Counted from a first position. Holds the length.
+    From(DimPlan),
+}
+
+fn is_contrib(node: NodeView<'_>) -> bool {
+    !node.domain().is_empty()
+}
+
+fn slots(node: NodeView<'_>) -> Slots {
+    match is_contrib(node) {
+        true => Slots { cos: 2, sin: 3, ids: 1 },
+        false => Slots { cos: 1, sin: 2, ids: 3 },
+    }
+}
+
+fn unknown(why: &str, slot: &str) -> Refusal {
+    Refusal::new(Code::DIM_UNKNOWN, why).slot(slot).help("give the input's shape with --shape")
+}
+
+/// Heads of an input of rank 3 [n, s, hidden].
+fn heads(node: NodeView<'_>, hidden: i64, cos: &[Dim]) -> Result<i64, Refusal> {
+    let rotary = node.int("rotary_embedding_dim", 0);
+    let heads = match node.int("num_heads", 0) {
+        // com.microsoft: heads as large as the caches turn whole.
+        0 if is_contrib(node) && rotary == 0 => match cos.last() {
+            Some(Dim::Known(half)) if *half > 0 && hidden % (2 * half) == 0 => hidden / (2 * half),
+            Some(Dim::Known(half)) => {
+                let why = format!("a dim of {hidden} has no heads of {}", half.saturating_mul(2));
+                return Err(Refusal::new(Code::INVALID, why).slot("cos_cache"));
+            }
+            _ => return Err(unknown("the head size is not known before the run", "cos_cache")),
+        },
+        heads => heads,
+    };
+    match heads {
+        heads if heads > 0 && hidden % heads == 0 => Ok(heads),
+        heads => {
+            Err(Refusal::new(Code::INVALID, format!("{heads} heads of a dim of {hidden}")).slot("num_heads"))
+        }
+    }
+}
+
+impl Converter for RotaryEmbedding {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::onnx("RotaryEmbedding", 23), Key::of("com.microsoft", "RotaryEmbedding", 1)],
+        dtypes: check::FLOATS,
+        layers: "ISliceLayer, IGatherLayer, IElementWiseLayer, IConcatenationLayer",
+        limits: "heads and head size known; no packed batches",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::ATTRIBUTE,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::DIM_UNKNOWN,
+            Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        Ok(shape::types([shape::same_as_input(node, 0)]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let slots = slots(node);
+        let x = elementwise::gate(node, 0, "X", check::FLOATS, target)?;
+        let cos = elementwise::gate(node, slots.cos, "cos_cache", &[x.dtype], target)?;
+        elementwise::gate(node, slots.sin, "sin_cache", &[x.dtype], target)?;
+        let own = |axis: usize| extent::own_dim(node, 0, axis);
+        let last = x.shape.last().and_then(Dim::known);
+        let last = last.ok_or_else(|| unknown("the head size is not known before the run", "X"))?;
+        let (dims, split, head, tokens) = match x.rank() {
+            3 => {
+                let heads = heads(node, last, cos.shape)?;
+                let head = last / heads;
+                (vec![own(0), own(1), DimPlan::Fixed(heads), DimPlan::Fixed(head)], Some(heads), head, own(1))
+            }
+            4 => (vec![own(0), own(1), own(2), DimPlan::Fixed(last)], None, last, own(2)),
+            rank => {
+                return Err(Refusal::new(Code::RANK, format!("rank {rank}, neither 3 nor 4")).slot("X"));
+            }
+        };
+        let turned = match node.int("rotary_embedding_dim", 0) {
+            0 => head,
+            turned => turned,
+        };
+        if turned % 2 != 0 || !(1..=head).contains(&turned) {
+            let why = format!("{turned} of the {head} elements of a head cannot be paired");
+            return Err(Refusal::new(Code::INVALID, why).slot("rotary_embedding_dim"));
+        }
+        match cos.shape.last() {
+            Some(Dim::Known(half)) if *half != turned / 2 => {
+                let why = format!("rows of {half} angles for {turned} elements");
+                return Err(Refusal::new(Code::INVALID, why).slot("cos_cache"));
+            }
+            _ => {}
+        }
+        if is_contrib(node) {
+            if node.int("is_packed_batching", 0) != 0 {
+                let why = "sequences of several lengths, one behind the other";
+                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("is_packed_batching"));
+            }
+            if node.float("scale", 1.0) != 1.0 {
+                let why = "a scale, which ONNX Runtime does not heed";
+                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("scale"));
+            }
+        }
+        let positions = match node.input(slots.ids) {
+            None => Positions::Own,
+            Some(_) => {
+                let ids = elementwise::gate(node, slots.ids, "position_ids", &[DType::I64], target)?;
+                match ids.rank() {
+                    1 if is_contrib(node) => Positions::From(tokens),
+                    2 => Positions::Given,
+                    rank => {
+                        return Err(Refusal::new(Code::RANK, format!("rank {rank}")).slot("position_ids"));
+                    }
+                }
+            }
+        };
+        let rank = if matches!(positions, Positions::Own) { 3 } else { 2 };
+        if cos.rank() != rank || node.input(slots.sin).and_then(|sin| sin.rank()) != Some(rank) {
+            return Err(
+                Refusal::new(Code::RANK, format!("caches of another rank than {rank}")).slot("cos_cache")
+            );
+        }
+        let interleaved = node.int("interleaved", 0) != 0;
+        Ok(Plan { slots, dims, split, head, turned, interleaved, positions })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let mut x = cx.input(0);
+        if let Some(heads) = plan.split {
+            x = copied(cx, x, vec![0, 0, heads, -1]);
+        }
+        // One angle for all heads of a token.
+        let heads_axis = if plan.split.is_some() { 2 } else { 1 };
+        let rows = rows(cx, &plan);
+        let [cos, sin] = [plan.slots.cos, plan.slots.sin].map(|slot| {
+            let mut x = cx.input(slot);
+            if let Some(indices) = rows {
+                let mode = GatherMode::Default;
+                x = cx.one(Layer::Gather { data: x, indices, axis: 0, mode, batch_dims: 0 });
+            }
+            cx.one(Layer::Unsqueeze { x, axes: vec![heads_axis] })
+        });
+        let half = plan.turned / 2;
+        let [a, b] = match plan.interleaved {
+            true => [part(cx, &plan, x, 0, half, 2), part(cx, &plan, x, 1, half, 2)],
+            false => [part(cx, &plan, x, 0, half, 1), part(cx, &plan, x, half, half, 1)],
+        };
+        let product = |cx: &mut Emit<'_>, a, b| cx.elementwise(a, b, ElementWiseOp::Prod);
+        let (ca, sb) = (product(cx, cos, a), product(cx, sin, b));
+        let real = cx.elementwise(ca, sb, ElementWiseOp::Sub);
+        let (sa, cb) = (product(cx, sin, a), product(cx, cos, b));
+        let imaginary = cx.elementwise(sa, cb, ElementWiseOp::Sum);
+        let mut parts = match plan.interleaved {
+            false => vec![real, imaginary],
+            true => {
+                let pair = [real, imaginary].map(|x| cx.one(Layer::Unsqueeze { x, axes: vec![4] }));
+                let pairs = cx.one(Layer::Concatenation { xs: pair.to_vec(), axis: 4 });
+                vec![copied(cx, pairs, vec![0, 0, 0, plan.turned])]
+            }
+        };
+        if plan.turned < plan.head {
+            parts.push(part(cx, &plan, x, plan.turned, plan.head - plan.turned, 1));
+        }
+        let mut y = match parts.as_slice() {
+            [one] => *one,
+            _ => cx.one(Layer::Concatenation { xs: parts, axis: 3 }),
+        };
+        if plan.split.is_some() {
+            y = copied(cx, y, vec![0, 0, -1]);
+        }
+        vec![y]
+    }
+}
+
+/// A reshape in which 0 copies the dim.
+fn copied(cx: &mut Emit<'_>, x: TensorId, dims: Vec<i64>) -> TensorId {
+    let reshape = Some(Extent::Static(dims));
+    cx.one(Layer::Shuffle { x, first: None, reshape, zero_is_placeholder: true, second: None })
+}
+
+/// Indices of rows: [n, s] or [1, s].
+fn rows(cx: &mut Emit<'_>, plan: &Plan) -> Option<TensorId> {
+    match &plan.positions {
+        Positions::Own => None,
+        Positions::Given => Some(cx.input(plan.slots.ids)),
+        Positions::From(tokens) => {
+            let first = cx.input(plan.slots.ids);
+            let first = cx.with_rank(first, 2);
+            let count = iota::along(cx, tokens, 1, 2);
+            Some(cx.elementwise(count, first, ElementWiseOp::Sum))
+        }
+    }
+}
+
+/// `size` elements of each head from `start` on, every `step`th.
+fn part(cx: &mut Emit<'_>, plan: &Plan, x: TensorId, start: i64, size: i64, step: i64) -> TensorId {
+    let mut dims = plan.dims[..3].to_vec();
+    dims.push(DimPlan::Fixed(size));
+    let size = cx.extent(&ExtentPlan::Dims(dims));
+    let start = Extent::Static(vec![0, 0, 0, start]);
+    let stride = Extent::Static(vec![1, 1, 1, step]);
+    cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{samples::*, testing::*};
+    use trtc_ir::{Code, Tensor};
+
+    fn ids() -> Tensor {
+        i64s([2, 3], &[0, 1, 2, 4, 3, 7])
+    }
+
+    fn onnx(x: Tensor, half: i64) -> Case {
+        Case::new("RotaryEmbedding", 23).input(x).input(noise([8, half])).input(noise([8, half])).input(ids())
+    }
+
+    fn contrib(x: Tensor, ids: Tensor, half: i64) -> Case {
+        let case = Case::of("com.microsoft", "RotaryEmbedding", 1).input(x).input(ids);
+        case.constant(noise([8, half])).constant(noise([8, half]))
+    }
+
+    #[test]
+    fn numbers() {
+        for interleaved in [0, 1] {
+            let with = |case: Case| case.int("interleaved", interleaved);
+            with(onnx(noise([2, 4, 3, 8]), 4)).check(F32);
+            let open = with(onnx(noise([2, 4, 3, 8]), 4)).dynamic(0, ["N", "4", "3", "8"]);
+            open.dynamic(3, ["N", "3"]).check(F32);
+            with(onnx(noise([2, 4, 3, 8]), 2)).int("rotary_embedding_dim", 4).check(F32);
+            let flat = with(onnx(noise([2, 3, 32]), 4)).int("num_heads", 4);
+            flat.dynamic(0, ["2", "S", "32"]).dynamic(3, ["2", "S"]).check(F32);
+            let rows = Case::new("RotaryEmbedding", 23).input(noise([2, 4, 3, 8])).input(noise([2, 3, 4]));
+            with(rows.input(noise([2, 3, 4]))).check(F32);
+            with(contrib(noise([2, 4, 3, 8]), ids(), 4)).check(F32);
+            with(contrib(noise([2, 3, 32]), ids(), 4)).check(F32);
+            let first = with(contrib(noise([2, 3, 32]), i64s([1], &[4]), 2)).int("num_heads", 4);
+            let first = first.int("rotary_embedding_dim", 4);
+            first.dynamic(0, ["N", "S", "32"]).check(F32);
+        }
+        let half = Case::new("RotaryEmbedding", 23).input(noise16([2, 4, 3, 8])).input(noise16([2, 3, 4]));
+        half.input(noise16([2, 3, 4])).check(F16);
+    }
+
+    #[test]
+    fn refusals() {
+        let caches = |case: Case| case.input(f32s([1, 1, 1], &[1.0])).input(f32s([1, 1, 1], &[1.0]));
+        caches(Case::new("RotaryEmbedding", 23).input(f32s([1, 1, 1, 1], &[1.0]))).gates(i32s([1], &[1]));
+        let case = onnx(noise([2, 4, 3, 8]), 4);
+        case.clone().dynamic(0, ["2", "4", "3", "D"]).refused(Code::DIM_UNKNOWN);
+        case.clone().int("rotary_embedding_dim", 3).refused(Code::INVALID);
+        case.clone().int("rotary_embedding_dim", 4).refused(Code::INVALID);
+        case.dynamic(3, ["6"]).refused(Code::RANK);
+        onnx(noise([2, 3, 32]), 4).refused(Code::INVALID);
+        onnx(noise([2, 32]), 4).refused(Code::RANK);
+        contrib(noise([2, 3, 32]), ids(), 4).int("is_packed_batching", 1).refused(Code::ATTRIBUTE);
+        contrib(noise([2, 3, 32]), ids(), 4).float("scale", 2.0).refused(Code::ATTRIBUTE);
+        contrib(noise([2, 3, 32]), ids(), 5).refused(Code::INVALID);
+        let deep = Case::new("RotaryEmbedding", 23).input(noise([2, 4, 3, 8])).input(noise([3, 4]));
+        deep.input(noise([3, 4])).refused(Code::RANK);
+    }
+}
