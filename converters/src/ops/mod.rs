@@ -75,6 +75,7 @@ mod slice;
 mod softmax;
 mod split;
 mod squeeze;
+mod tensor_scatter;
 mod tile;
 mod topk;
 mod transpose;
@@ -165,6 +166,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &softmax::Softmax,
     &split::Split,
     &squeeze::Squeeze,
+    &tensor_scatter::TensorScatter,
     &tile::Tile,
     &topk::TopK,
     &transpose::Transpose,
