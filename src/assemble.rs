@@ -59,6 +59,8 @@ impl Assembly {
             Err(ExportError::Conflict { names, .. }) => {
                 tracing::info!("no whole-model graph: {} need different opsets", names.join(", "));
             }
+            // A node that passes take out needs no kernel; another one is named with its segment.
+            Err(error @ ExportError::NoKernel { .. }) => tracing::info!("no whole-model graph: {error}"),
             Err(error) => return Err(no_host(&error)),
         }
         for (list, values) in [(true, module.graph.inputs()), (false, module.graph.outputs())] {
@@ -127,7 +129,10 @@ impl Assembly {
 
     /// Writes the manifest and gives the bundle its name.
     pub fn finish(mut self) -> Result<(), Error> {
-        let mut symbols: Vec<_> = self.symbols.into_iter().collect();
+        let is_engine = |segment: &Segment| segment.kind == SegmentKind::Engine;
+        let has_engine = self.manifest.targets.iter().flat_map(|plan| &plan.segments).any(is_engine);
+        // Ranges are what engines are built for; the host takes any size.
+        let mut symbols: Vec<_> = self.symbols.into_iter().filter(|_| has_engine).collect();
         symbols.sort();
         self.manifest.symbols = symbols
             .into_iter()

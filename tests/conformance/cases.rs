@@ -1,6 +1,6 @@
 //! The cases on disk: models, inputs, expected outputs.
 
-use crate::values;
+use crate::{folder, values};
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use std::{
@@ -18,23 +18,32 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(".sdk/conformance")
 }
 
-/// A case, by `kind/name`.
+/// A case, by `kind/name`, or by the path of its model in the folder that is tried ([`folder`]).
 #[derive(Clone, Debug)]
 pub struct Case {
     pub id: String,
+    /// Where its data sets are.
     pub folder: PathBuf,
+    pub model_path: PathBuf,
 }
 
 impl Case {
     pub fn find(id: &str) -> Case {
-        Case { id: id.to_owned(), folder: root().join(id) }
-    }
-
-    pub fn model_path(&self) -> PathBuf {
-        self.folder.join("model.onnx")
+        let (model_path, folder) = match folder::get() {
+            Some(folder) => {
+                let model = folder.models.join(id);
+                let beside = model.parent().unwrap_or(&folder.models).to_owned();
+                (model, beside)
+            }
+            None => (root().join(id).join("model.onnx"), root().join(id)),
+        };
+        Case { id: id.to_owned(), folder, model_path }
     }
 
     pub fn facts(&self) -> Result<Facts> {
+        if folder::get().is_some() {
+            return Ok(Facts { plain: false, rtol: 1e-3, atol: 1e-5 });
+        }
         let path = self.folder.join("case.json");
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         Ok(serde_json::from_str(&text)?)
@@ -42,7 +51,7 @@ impl Case {
 
     /// The model and its data sets.
     pub fn load(&self) -> Result<(ModelProto, Vec<DataSet>)> {
-        let model = OnnxFile::open(self.model_path())?.model;
+        let model = OnnxFile::open(&self.model_path)?.model;
         let (inputs, outputs) = ports(&model);
         let mut sets = Vec::new();
         for k in 0.. {
@@ -65,6 +74,9 @@ impl Case {
             };
             sets.push(DataSet { inputs: read("input", &inputs)?, outputs: read("output", &outputs)? });
         }
+        if let (true, Some(folder)) = (sets.is_empty(), folder::get()) {
+            sets = folder::data_sets(folder, &self.model_path, &model)?;
+        }
         Ok((model, sets))
     }
 }
@@ -81,7 +93,7 @@ pub struct Facts {
 }
 
 /// Inputs and expected outputs, by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DataSet {
     pub inputs: Vec<(String, Value)>,
     pub outputs: Vec<(String, Value)>,

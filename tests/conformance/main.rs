@@ -4,6 +4,7 @@
 //! cargo test -p trtc --test conformance                     the sample (sample.txt), as one test
 //! make conformance                                          all cases, all runners
 //! target/…/conformance --all [--runner NAME]... [--filter TEXT]... [--jobs N] [--out FOLDER] [--bless]
+//! target/…/conformance --folder DIR [--references DIR] …    the models below a folder, with the data beside them (folder.rs)
 //! ```
 //!
 //! Runners are in [`result::Runner`]. Each has a list of what it does not get right, with reasons (`ignore/`); an entry
@@ -31,13 +32,21 @@ mod dynamic;
 #[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
 mod elements;
 mod execute;
+#[path = "../../src/cli/files.rs"]
+#[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
+mod files;
+mod folder;
 mod lists;
+#[path = "../../src/cli/npz/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
+mod npz;
 mod processes;
 mod report;
 mod result;
 mod values;
 
 use anyhow::{Context as _, Result, bail};
+use folder::Folder;
 use result::Runner;
 use std::{
     path::{Path, PathBuf},
@@ -55,6 +64,8 @@ struct Arguments {
     filters: Vec<String>,
     jobs: Option<usize>,
     out: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    references: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -74,6 +85,8 @@ impl Arguments {
                     parsed.all = true;
                     parsed.filters.push(value()?);
                 }
+                "--folder" => parsed.folder = Some(value()?.into()),
+                "--references" => parsed.references = Some(value()?.into()),
                 "--out" => parsed.out = Some(value()?.into()),
                 "--jobs" => parsed.jobs = Some(value()?.parse()?),
                 // What harnesses pass to any test.
@@ -89,6 +102,10 @@ impl Arguments {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == processes::ARGUMENT) {
+        if let Some(models) = arguments.get(2) {
+            let references = arguments.get(3).map(PathBuf::from);
+            folder::set(Folder { models: models.into(), references });
+        }
         return processes::serve(Path::new(arguments.get(1).map_or("", String::as_str)));
     }
     if arguments.iter().any(|argument| argument == "--list") {
@@ -116,7 +133,11 @@ fn main() -> ExitCode {
 
 /// Whether all is as it should be.
 fn run(arguments: Arguments) -> Result<bool> {
-    let Some(known) = cases::all() else {
+    if let Some(models) = &arguments.folder {
+        folder::set(Folder { models: models.clone(), references: arguments.references.clone() });
+    }
+    let found = folder::get().map(folder::all).transpose()?.or_else(cases::all);
+    let Some(known) = found else {
         if arguments.all {
             bail!("there are no cases: `make conformance` writes them");
         }
@@ -124,9 +145,13 @@ fn run(arguments: Arguments) -> Result<bool> {
         return Ok(true);
     };
     let known: Vec<String> = known.into_iter().map(|case| case.id).collect();
-    let wanted = |runner: &Runner| arguments.runners.is_empty() || arguments.runners.contains(runner);
+    let of_folder = folder::get().is_some();
+    let wanted = |runner: &Runner| match arguments.runners.as_slice() {
+        [] => !of_folder || *runner != Runner::Dynamic,
+        runners => runners.contains(runner),
+    };
     let runners: Vec<Runner> = Runner::ALL.into_iter().filter(wanted).collect();
-    let chosen: Vec<(String, Vec<Runner>)> = if arguments.all {
+    let chosen: Vec<(String, Vec<Runner>)> = if arguments.all || of_folder {
         let wanted = |id: &&String| {
             arguments.filters.is_empty()
                 || arguments.filters.iter().any(|filter| id.contains(filter.as_str()))
@@ -141,7 +166,10 @@ fn run(arguments: Arguments) -> Result<bool> {
             |dynamic| runners.iter().copied().filter(move |&r| dynamic || r != Runner::Dynamic).collect();
         sample.into_iter().map(|(id, dynamic)| (id, of(dynamic))).collect()
     };
-    let ignored = lists::ignored()?;
+    let (ignored, baseline) = match of_folder {
+        true => Default::default(),
+        false => (lists::ignored()?, lists::baseline()?),
+    };
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/conformance");
     let folder = arguments.out.unwrap_or_else(default);
@@ -149,18 +177,19 @@ fn run(arguments: Arguments) -> Result<bool> {
     let results = processes::run_all(&chosen, jobs, &mut |result| lines.write(result))?;
     let summary = report::Summary::new(&results, &ignored);
     summary.write(&folder)?;
-    if arguments.bless {
+    if arguments.bless && !of_folder {
         lists::bless(&results)?;
     }
-    let complaints = lists::complaints(&results, &ignored, &lists::baseline()?, &known);
+    let complaints = lists::complaints(&results, &ignored, &baseline, &known);
     for complaint in &complaints {
         println!("{complaint}");
     }
     println!("{summary}");
     println!(
-        "{} cases, {} complaints; target/conformance/results.jsonl has them all",
+        "{} cases, {} complaints; {} has them all",
         results.len(),
-        complaints.len()
+        complaints.len(),
+        folder.join("results.jsonl").display()
     );
     Ok(complaints.is_empty())
 }

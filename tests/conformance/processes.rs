@@ -1,7 +1,7 @@
 //! Processes that run cases, one at a time each. A process that dies or takes too long is replaced.
 
 use crate::{
-    execute,
+    execute, folder,
     result::{CaseResult, Runner},
 };
 use anyhow::{Context as _, Result};
@@ -31,7 +31,7 @@ pub fn serve(worker: &Path) -> ExitCode {
     execute::catch_panics();
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        let mut words = line.split(' ');
+        let mut words = line.split('\t');
         let id = words.next().unwrap_or_default();
         let runners: Vec<Runner> = words.filter_map(Runner::from_name).collect();
         let result = execute::execute(id, &runners, worker);
@@ -54,6 +54,8 @@ impl Process {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(ARGUMENT)
             .arg(worker)
+            .args(folder::get().map(|folder| &folder.models))
+            .args(folder::get().and_then(|folder| folder.references.as_ref()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -75,7 +77,7 @@ impl Process {
     /// The result of a case; an error's kind and words when the process died or took too long.
     fn run(&mut self, id: &str, runners: &[Runner]) -> Result<CaseResult, (&'static str, String)> {
         let names: Vec<&str> = runners.iter().map(|runner| runner.name()).collect();
-        let sent = writeln!(self.stdin, "{id} {}", names.join(" ")).and_then(|()| self.stdin.flush());
+        let sent = writeln!(self.stdin, "{id}\t{}", names.join("\t")).and_then(|()| self.stdin.flush());
         if let Err(error) = sent {
             return Err(("crash", error.to_string()));
         }

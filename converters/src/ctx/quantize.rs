@@ -22,6 +22,11 @@ pub enum Granularity {
 /// Longest axis whose blocks are written out.
 const MAX_BLOCKED: usize = 1 << 24;
 
+/// Whether elements of 4 bits are known to fill whole bytes: TensorRT refuses an odd number of them.
+pub fn fills_bytes(x: &Operand<'_>) -> bool {
+    x.shape.iter().any(|dim| dim.known().is_some_and(|dim| dim % 2 == 0))
+}
+
 /// Granularity from the scale's shape.
 ///
 /// # Errors

@@ -73,6 +73,9 @@ fn layer(
         _ => return None,
     };
     check::dtype_gate(own, "x", &[own], target).ok()?;
+    if own == DType::I4 && !quantize::fills_bytes(x) {
+        return None;
+    }
     let fits = match how {
         Granularity::Tensor => true,
         Granularity::Axis(_) => constant,
@@ -241,6 +244,14 @@ mod tests {
         assert_eq!(centred.layers(), ["Shuffle", "Dequantize"]);
         centred.gives(F32, &[f32s([2, 4], &[-8.0, -7.0, -1.0, 7.0, 0.0, 1.0, -8.0, 0.0])]);
         unsigned.constant(zero(3)).gives(F32, &[f32s([2, 4], &[-3.0, -2.0, 4.0, 12.0, 5.0, 6.0, -3.0, 5.0])]);
+    }
+
+    #[test]
+    fn an_odd_number_of_nibbles_is_computed() {
+        let odd = Tensor::new(DType::I4, vec![3], vec![0x10, 0x0f].into()).unwrap();
+        let case = Case::new("DequantizeLinear", 28).constant(odd).constant(f32s([], &[0.5]));
+        assert!(!case.layers().contains(&"Dequantize"));
+        case.gives(F32, &[f32s([3], &[0.0, 0.5, -0.5])]);
     }
 
     #[test]

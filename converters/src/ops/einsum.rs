@@ -135,6 +135,21 @@ fn ranks(node: NodeView<'_>) -> Option<Vec<usize>> {
     (0..node.input_count()).map(|slot| node.input(slot)?.rank()).collect()
 }
 
+/// A letter that is 1 in one operand and known to be more in another.
+fn broadcast(node: NodeView<'_>, equation: &Equation) -> Option<Label> {
+    let mut sizes: BTreeMap<Label, i64> = BTreeMap::new();
+    for (slot, labels) in equation.terms.iter().enumerate() {
+        let dims = node.input(slot).and_then(|view| view.shape()).unwrap_or_default();
+        let known = labels.iter().zip(dims).filter_map(|(&label, dim)| dim.known().map(|size| (label, size)));
+        for (label, size) in known.filter(|(label, _)| matches!(label, Label::Letter(_))) {
+            if *sizes.entry(label).or_insert(size) != size {
+                return Some(label);
+            }
+        }
+    }
+    None
+}
+
 impl Converter for Einsum {
     type Plan = Plan;
 
@@ -191,6 +206,12 @@ impl Converter for Einsum {
         let invalid = |why: &str| Refusal::new(Code::INVALID, why).slot("equation");
         let text = node.attrs().str("equation").ok_or_else(|| invalid("the attribute is missing"))?;
         let equation = equation(text, &ranks(node).unwrap_or_default()).map_err(|diag| invalid(&diag.why))?;
+        if let Some(Label::Letter(label)) = broadcast(node, &equation) {
+            let why = format!(
+                "TensorRT does not broadcast a dim with a letter (`{label}`), only those of an ellipsis"
+            );
+            return Err(Refusal::new(Code::SHAPE, why).slot("equation"));
+        }
         if equation.result.len() > 8 {
             return Err(Refusal::new(Code::RANK, "the result has more than 8 dims").slot("equation"));
         }
@@ -250,6 +271,12 @@ mod tests {
         case("ij,jk->ik", DType::Bf16, &[&[2, 3], &[3, 4]]).check(BF16);
         let dynamic = case("bij,bjk->bik", DType::F32, &[&[2, 2, 3], &[2, 3, 2]]);
         dynamic.dynamic(0, ["B", "N", "3"]).dynamic(1, ["B", "3", "2"]).check(F32);
+    }
+
+    #[test]
+    fn letters_are_not_broadcast() {
+        let opposite = case("bik,bkj->bij", DType::F32, &[&[1, 3, 2], &[2, 1, 4]]);
+        opposite.refused(Code::SHAPE);
     }
 
     #[test]

@@ -102,10 +102,12 @@ impl Converter for QuantizeLinear {
             && quantize::is_positive_constant(&scale)
             && (scale.dtype == x.dtype || scale.dtype == DType::F32)
             && precision == scale.dtype
-            && (to != DType::F8E4M3 || node.int("saturate", 1) != 0);
+            && (to != DType::F8E4M3 || node.int("saturate", 1) != 0)
+            && (to != DType::I4 || quantize::fills_bytes(&x));
         if !layer && matches!(to, DType::F8E4M3 | DType::I4) {
-            let why =
-                format!("TensorRT makes {to} with zero point 0 and one positive constant scale, saturating");
+            let why = format!(
+                "TensorRT makes {to} with zero point 0 and one positive constant scale, saturating, an even number of 4 bits"
+            );
             return Err(Refusal::new(Code::ATTRIBUTE, why).slot("y_scale"));
         }
         Ok(Plan { how, rank: x.rank(), to, precision, layer, zero_point: !zero })
@@ -165,6 +167,9 @@ mod tests {
         axis.check(Tolerance::Exact);
         axis.dynamic(0, ["N", "3"]).check(Tolerance::Exact);
         case().input(f32s([], &[0.5])).input(u8s([], &[7])).check(Tolerance::Exact);
+        let odd =
+            Case::new("QuantizeLinear", 28).input(f32s([3], &[1.5, -2.0, 0.3])).constant(f32s([], &[0.5]));
+        odd.int("output_dtype", DType::I4.onnx().into()).refused(Code::ATTRIBUTE);
         let half = Case::new("QuantizeLinear", 28).input(f16s([2, 3], &X)).constant(f16s([], &[0.3]));
         half.constant(u8s([], &[128])).check(Tolerance::Exact);
     }
@@ -183,6 +188,9 @@ mod tests {
             .int("output_dtype", DType::F8E4M3.onnx().into())
             .target("rtx-1.7:sm86")
             .refused(Code::COMPUTE_CAPABILITY);
+        let odd =
+            Case::new("QuantizeLinear", 28).input(f32s([3], &[1.5, -2.0, 0.3])).constant(f32s([], &[0.5]));
+        odd.int("output_dtype", DType::I4.onnx().into()).refused(Code::ATTRIBUTE);
         let half = Case::new("QuantizeLinear", 28).input(f16s([2, 3], &X)).constant(f32s([], &[0.5]));
         half.constant(i8s([], &[0])).check(Tolerance::Exact);
     }

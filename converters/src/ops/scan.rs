@@ -156,6 +156,10 @@ impl Converter for Scan {
         for (k, &(axis, reverse)) in plan.scanned.iter().enumerate() {
             let x = cx.input(plan.states + k);
             let mut info = cx.info(x).clone();
+            if info.dims.len() <= axis as usize {
+                cx.fault("a scanned input of another rank");
+                return Outputs::new();
+            }
             info.dims.remove(axis as usize);
             let current = cx.tensor(info.dtype, info.dims);
             iterators.push(LoopIterator { x, current, axis, reverse });

@@ -249,13 +249,18 @@ impl Driver<'_, '_> {
     }
 
     /// Adds what the model declares. A declared number does not overrule arithmetic over the sizes of the inputs: models
-    /// keep the numbers of the example that they were exported with. It does say what a run-time size will be.
+    /// keep the numbers of the example that they were exported with. It does say what a run-time size will be; of a
+    /// declaration that is wrong in one number, nothing is believed.
     fn refine(&self, ty: &mut Type, declared: &Type) {
         if let (Type::Tensor(ours), Type::Tensor(declared)) = (&mut *ty, declared)
             && let (Some(ours), Some(declared)) = (&mut ours.shape, &declared.shape)
             && ours.len() == declared.len()
         {
-            for (dim, declared) in ours.iter_mut().zip(declared) {
+            let wrong = |(ours, declared): (&Dim, &Dim)| {
+                ours.known().zip(declared.known()).is_some_and(|(a, b)| a != b)
+            };
+            let believed = !ours.iter().zip(declared).any(wrong);
+            for (dim, declared) in ours.iter_mut().zip(declared).filter(|_| believed) {
                 let mut open = false;
                 dim.for_each_symbol(&mut |symbol| open |= !self.backed.contains(&symbol));
                 if *dim == Dim::Unknown || (open && declared.known().is_some()) {

@@ -3,7 +3,7 @@
 use super::program::{Body, Op, Place, Program, Runnable};
 use crate::{
     error::RunError,
-    host::HostOutput,
+    host::{HostError, HostGraph, HostOutput},
     tensor::{AlignedBytes, Tensor, TensorView},
     value::{Input, Value},
 };
@@ -92,10 +92,12 @@ impl Program {
             }
         };
         let inputs: SmallVec<[Input<'_>; FEW]> = segment.inputs.iter().map(input).collect();
+        let surprising = segment.surprising.load(Relaxed);
         let mut in_place = taken.iter_mut();
         let outputs = segment.outputs.iter().zip(&mut writes).map(|(&slot, write)| {
             let slot = &self.slots[slot];
             let (dims, bytes) = match (&slot.place, write.take()) {
+                (Place::Output(_), _) if surprising => return None,
                 (Place::Output(_), _) => in_place.next()?.parts_mut(),
                 (_, Some(bytes)) => (&slot.dims[..], bytes),
                 _ => return None,
@@ -104,9 +106,13 @@ impl Program {
         });
         let mut outputs: SmallVec<[HostOutput<'_>; FEW]> =
             outputs.map(|output| output.unwrap_or(HostOutput::New(Value::Nothing))).collect();
-        graph
-            .run(&inputs, &mut outputs)
-            .map_err(|source| RunError::Segment { segment: segment.id.clone(), source })?;
+        let mut result = graph.run(&inputs, &mut outputs);
+        if matches!(result, Err(HostError::Run(_))) && self.run_anew(segment, &**graph, &inputs, &mut outputs)
+        {
+            segment.surprising.store(true, Relaxed);
+            result = Ok(());
+        }
+        result.map_err(|source| RunError::Segment { segment: segment.id.clone(), source })?;
         let made: SmallVec<[Option<Value>; FEW]> = outputs
             .into_iter()
             .map(|output| if let HostOutput::New(value) = output { Some(value) } else { None })
@@ -115,9 +121,10 @@ impl Program {
         let mut taken = taken.into_iter();
         for (&slot, made) in segment.outputs.iter().zip(made) {
             match (&self.slots[slot].place, made) {
-                (Place::Output(k), _) => {
-                    if let Some(tensor) = taken.next() {
-                        frame.outputs[*k] = Value::Tensor(tensor);
+                (Place::Output(k), made) => {
+                    let tensor = taken.next().map(Value::Tensor);
+                    if let Some(value) = made.or(tensor) {
+                        frame.outputs[*k] = value;
                     }
                 }
                 (_, Some(value)) => frame.values[slot] = value,
@@ -125,6 +132,38 @@ impl Program {
             }
         }
         Ok(())
+    }
+
+    /// Runs a segment whose outputs did not fit the memory that they were given: a model may say wrong sizes of its
+    /// outputs, and ONNX Runtime itself only warns of it. `false` when that was not what was wrong.
+    fn run_anew(
+        &self,
+        segment: &Runnable,
+        graph: &dyn HostGraph,
+        inputs: &[Input<'_>],
+        outputs: &mut [HostOutput<'_>],
+    ) -> bool {
+        let mut made: SmallVec<[HostOutput<'_>; FEW]> =
+            outputs.iter().map(|_| HostOutput::New(Value::Nothing)).collect();
+        let into = |output: &HostOutput<'_>| matches!(output, HostOutput::Into { .. });
+        if !outputs.iter().any(into) || graph.run(inputs, &mut made).is_err() {
+            return false;
+        }
+        for ((output, made), &slot) in outputs.iter_mut().zip(made).zip(&segment.outputs) {
+            let HostOutput::New(value) = made else { continue };
+            match (&mut *output, value.as_tensor()) {
+                (HostOutput::Into { dtype, dims, bytes }, Some(tensor))
+                    if tensor.dtype() == *dtype && tensor.dims() == *dims =>
+                {
+                    bytes.copy_from_slice(tensor.bytes());
+                }
+                (HostOutput::Into { .. }, _) if !matches!(self.slots[slot].place, Place::Output(_)) => {
+                    return false;
+                }
+                _ => *output = HostOutput::New(value),
+            }
+        }
+        true
     }
 
     fn body(&self, body: &Body, frame: &mut Frame<'_>) -> Result<Vec<Value>, RunError> {

@@ -377,6 +377,12 @@ fn whole(
 ) -> Result<Program, RunError> {
     let mut plan = TargetPlan::new(Target::host());
     plan.values = inputs.iter().chain(outputs).cloned().collect();
+    // In the graph an output that is an input too has a name of its own.
+    if graph.outputs().len() == outputs.len() {
+        for (value, port) in plan.values.iter_mut().skip(inputs.len()).zip(graph.outputs()) {
+            value.name.clone_from(&port.name);
+        }
+    }
     let ids: Vec<ValueId> = (0u32..).map(ValueId).take(plan.values.len()).collect();
     (plan.inputs, plan.outputs) = (ids[..inputs.len()].to_vec(), ids[inputs.len()..].to_vec());
     let mut segment = Segment::new("model", SegmentKind::Host);

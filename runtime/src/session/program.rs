@@ -4,7 +4,10 @@ use super::arena::{Request, place};
 use crate::{error::RunError, host::HostGraph, value::Value};
 use std::{
     ops::Range,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 use trtc_bundle::{Block, DType, Dim, SegmentKind, Step, TargetPlan, ValueId, ValueInfo};
 
@@ -50,6 +53,8 @@ pub(super) struct Runnable {
     pub outputs: Vec<usize>,
     /// Slots in the arena that it uses, ascending and apart.
     pub pieces: Vec<usize>,
+    /// Its outputs have other sizes than the model says: the backend finds memory for them.
+    pub surprising: AtomicBool,
     pub runs: AtomicU64,
     pub nanos: AtomicU64,
 }
@@ -330,6 +335,7 @@ fn runnable(
         inputs: Vec::new(),
         outputs: Vec::new(),
         pieces: Vec::new(),
+        surprising: AtomicBool::new(false),
         runs: AtomicU64::new(0),
         nanos: AtomicU64::new(0),
     };

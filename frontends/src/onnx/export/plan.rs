@@ -203,8 +203,12 @@ fn opsets(graph: &Graph, node: &Node) -> Opsets {
     let op_type = &*node.op.op_type;
     let history = schema::history("", op_type);
     if history.is_empty() {
-        let last = if ops::is_experimental(&node.op) { ops::LAST_EXPERIMENTAL } else { node.since_version };
-        return Opsets::range(1, last);
+        // Nobody can register an operator in ONNX's own domain.
+        return if ops::is_experimental(&node.op) {
+            Opsets::range(1, ops::LAST_EXPERIMENTAL)
+        } else {
+            Opsets::NONE
+        };
     }
     let draft = draft_of(node);
     let mut native = Opsets::NONE;

@@ -53,6 +53,14 @@ impl<'a> Importer<'a> {
             check(schema, &literals, &inputs, proto.output.len())?;
         }
         let attrs = self.attrs(&literals, label)?;
+        if op.domain.is_empty() && &*op.op_type == "If" {
+            // What a branch needs it captures: there is nothing that could feed an input.
+            let fed = attrs.graphs().find(|(_, branch)| !branch.inputs().is_empty());
+            if let Some((name, branch)) = fed {
+                let why = format!("a branch takes no inputs, this one has {}", branch.inputs().len());
+                return Err(Diag::invalid(why).slot(name));
+            }
+        }
         let wanted = outputs.iter().map(Option::is_some).collect();
         let inputs = inputs.into_iter().map(|input| input.map_or(Arg::None, Arg::Value)).collect();
         let draft = Draft { op, since, attrs, inputs, outputs: proto.output.len(), wanted };

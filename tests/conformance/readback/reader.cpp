@@ -1,0 +1,860 @@
+// Networks as NVIDIA's own ONNX parser for TensorRT-RTX makes them, layer by layer, in the form of trtc_network::Network.
+//
+//   reader LIB_DIR      then, a line on stdin for each model:  MODEL <tab> OUT
+//
+// OUT.json gets the network and "spans", the offset and length of each block of weights in OUT.bin. The answer, a line on
+// stdout: "ok", "refused WHY" (the parser's words), or "unreadable WHAT" (a layer that the network's form does not have).
+
+#include <NvInfer.h>
+#include <NvOnnxParser.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace nvinfer1;
+
+namespace {
+
+struct Unreadable {
+    std::string what;
+};
+
+class Logger : public ILogger {
+public:
+    void log(Severity, char const*) noexcept override {}
+} logger;
+
+// Variants of trtc_network::layer's enums, in the order of TensorRT's.
+constexpr char const* kActivations[] = {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "Softsign", "Softplus", "Clip",
+    "HardSigmoid", "ScaledTanh", "ThresholdedRelu", "GeluErf", "GeluTanh"};
+constexpr char const* kElementWise[] = {
+    "Sum", "Prod", "Max", "Min", "Sub", "Div", "Pow", "FloorDiv", "And", "Or", "Xor", "Equal", "Greater", "Less"};
+constexpr char const* kUnary[] = {"Exp", "Log", "Sqrt", "Recip", "Abs", "Neg", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Asin",
+    "Acos", "Atan", "Asinh", "Acosh", "Atanh", "Ceil", "Floor", "Erf", "Not", "Sign", "Round", "IsInf", "IsNan"};
+constexpr char const* kReduce[] = {"Sum", "Prod", "Max", "Min", "Avg", "None"};
+constexpr char const* kPool[] = {"Max", "Average", "MaxAverageBlend"};
+constexpr char const* kMatrix[] = {"None", "Transpose", "Vector"};
+constexpr char const* kTopK[] = {"Max", "Min"};
+constexpr char const* kGather[] = {"Default", "Element", "Nd"};
+constexpr char const* kScatter[] = {"Element", "Nd"};
+constexpr char const* kSample[] = {"Strict", "Wrap", "Clamp", "Fill", "Reflect"};
+constexpr char const* kInterpolation[] = {"Nearest", "Linear", "Cubic"};
+constexpr char const* kCoordinates[] = {"AlignCorners", "Asymmetric", "HalfPixel"};
+constexpr char const* kSelector[] = {"Formula", "Upper"};
+constexpr char const* kRound[] = {"HalfUp", "HalfDown", "Floor", "Ceil"};
+constexpr char const* kFill[] = {"Linspace", "RandomUniform", "RandomNormal"};
+constexpr char const* kTrip[] = {"Count", "While"};
+constexpr char const* kLoopOutput[] = {"LastValue", "Concatenate", "Reverse"};
+constexpr char const* kBoxes[] = {"CornerPairs", "CenterSizes"};
+constexpr char const* kTypes[] = {
+    "f32", "f16", "i8", "i32", "bool", "u8", "f8e4m3", "bf16", "i64", "i4", "f4e2m1", "f8e8m0"};
+constexpr int kBits[] = {32, 16, 8, 32, 8, 8, 8, 16, 64, 4, 4, 8};
+
+std::string quoted(std::string const& text)
+{
+    std::string out = "\"";
+    for (unsigned char c : text) {
+        if (c == '"' || c == '\\')
+            (out += '\\') += static_cast<char>(c);
+        else if (c < 0x20) {
+            char code[8];
+            snprintf(code, sizeof code, "\\u%04x", c);
+            out += code;
+        } else
+            out += static_cast<char>(c);
+    }
+    return out + '"';
+}
+
+template <typename E, size_t N>
+std::string name(char const* const (&names)[N], E value)
+{
+    auto const at = static_cast<size_t>(value);
+    if (at >= N)
+        throw Unreadable{"an enum's value " + std::to_string(at)};
+    return quoted(names[at]);
+}
+
+std::string number(double value)
+{
+    if (std::isnan(value))
+        return "\"nan\"";
+    if (std::isinf(value))
+        return value > 0 ? "\"inf\"" : "\"-inf\"";
+    char text[40];
+    snprintf(text, sizeof text, "%.9g", value);
+    return text;
+}
+
+std::string list(std::vector<std::string> const& items)
+{
+    std::string out = "[";
+    for (auto const& item : items)
+        (out += out.size() > 1 ? "," : "") += item;
+    return out + "]";
+}
+
+std::vector<int64_t> values(Dims const& dims)
+{
+    return {dims.d, dims.d + std::max(dims.nbDims, 0)};
+}
+
+template <typename T>
+std::string list(std::vector<T> const& items)
+{
+    std::vector<std::string> texts;
+    for (auto const& item : items)
+        texts.push_back(std::to_string(item));
+    return list(texts);
+}
+
+std::string list(Dims const& dims)
+{
+    return list(values(dims));
+}
+
+std::vector<int64_t> axes_of(uint32_t mask)
+{
+    std::vector<int64_t> axes;
+    for (int axis = 0; axis < 32; ++axis)
+        if (mask >> axis & 1U)
+            axes.push_back(axis);
+    return axes;
+}
+
+// {"Variant":{fields}}, fields in pairs of name and JSON.
+using Fields = std::vector<std::pair<char const*, std::string>>;
+std::string object(Fields const& fields)
+{
+    std::string out = "{";
+    for (auto const& [key, value] : fields)
+        ((((out += out.size() > 1 ? "," : "") += '"') += key) += "\":") += value;
+    return out + "}";
+}
+std::string variant(char const* name, Fields const& fields)
+{
+    return object({{name, object(fields)}});
+}
+std::string fixed(std::string const& json)
+{
+    return "{\"Static\":" + json + "}";
+}
+std::string boolean(bool value)
+{
+    return value ? "true" : "false";
+}
+
+// A layer, or a loop or conditional with all its layers.
+using Structure = void const*;
+
+class Network {
+public:
+    Network(INetworkDefinition& network, std::ostream& bin) : network_(network), bin_(bin) {}
+
+    std::string json()
+    {
+        std::vector<std::string> inputs, outputs, tensors, weights, spans;
+        for (int k = 0; k < network_.getNbInputs(); ++k)
+            inputs.push_back(port(*network_.getInput(k)));
+        for (int k = 0; k < network_.getNbLayers(); ++k)
+            layers_.push_back(network_.getLayer(k));
+        find_structures();
+        std::vector<ILayer*> all(layers_);
+        std::string const entries = block(all, nullptr);
+        for (int k = 0; k < network_.getNbOutputs(); ++k)
+            outputs.push_back(port(*network_.getOutput(k)));
+        return object({{"network",
+                           object({{"name", "\"readback\""}, {"tensors", list(tensors_)}, {"inputs", list(inputs)},
+                               {"weights", list(weights_)}, {"layers", entries}, {"outputs", list(outputs)},
+                               {"profile", "[]"}, {"nodes", list(nodes_)}})},
+            {"spans", list(spans_)}});
+    }
+
+private:
+    std::string port(ITensor& tensor)
+    {
+        return object({{"name", quoted(tensor.getName())}, {"tensor", id(&tensor)}});
+    }
+
+    std::string fresh(DataType type, std::string const& dims)
+    {
+        tensors_.push_back(object({{"dtype", name(kTypes, type)}, {"dims", dims}}));
+        return std::to_string(tensors_.size() - 1);
+    }
+
+    std::string id(ITensor* tensor)
+    {
+        if (!tensor)
+            throw Unreadable{"an input that is not there"};
+        auto const [at, added] = ids_.try_emplace(tensor);
+        if (added)
+            at->second = fresh(tensor->getType(), list(tensor->getDimensions()));
+        return at->second;
+    }
+
+    std::string in(ILayer& layer, int k)
+    {
+        return id(layer.getInput(k));
+    }
+
+    std::string optional(ILayer& layer, int k)
+    {
+        return k < layer.getNbInputs() && layer.getInput(k) ? in(layer, k) : "null";
+    }
+
+    // The extent of an operand that is a tensor where there is one.
+    std::string extent(ILayer& layer, int k, Dims const& dims)
+    {
+        if (k < layer.getNbInputs() && layer.getInput(k))
+            return "{\"Tensor\":" + in(layer, k) + "}";
+        if (dims.nbDims < 0)
+            throw Unreadable{"dims that are not there"};
+        return fixed(list(dims));
+    }
+
+    std::string entry(std::string const& layer, std::vector<std::string> const& outputs, int node)
+    {
+        return object({{"layer", layer}, {"outputs", list(outputs)}, {"node", std::to_string(node)}});
+    }
+
+    // A constant layer of weights that the parser gave to a layer directly.
+    std::string constant(Weights const& weights, std::vector<int64_t> const& dims)
+    {
+        std::string const tensor = fresh(weights.type, list(dims));
+        extra_.push_back(entry(constant_layer(weights, list(dims)), {tensor}, node_));
+        return tensor;
+    }
+
+    std::string constant_layer(Weights const& weights, std::string const& dims)
+    {
+        auto const type = static_cast<size_t>(weights.type);
+        int64_t const bytes = (weights.count * kBits[type] + 7) / 8;
+        spans_.push_back(list(std::vector<int64_t>{offset_, bytes}));
+        bin_.write(static_cast<char const*>(weights.values), bytes);
+        offset_ += bytes;
+        weights_.push_back(object({{"dtype", name(kTypes, weights.type)}, {"count", std::to_string(weights.count)}}));
+        return variant("Constant", {{"dims", dims}, {"weights", std::to_string(weights_.size() - 1)}});
+    }
+
+    template <typename T>
+    std::string scalar(DataType type, T value, std::vector<int64_t> const& dims)
+    {
+        kept_.emplace_back(reinterpret_cast<char const*>(&value), sizeof value);
+        return constant({type, kept_.back().data(), 1}, dims);
+    }
+
+    template <typename L>
+    std::string window(L& layer, Dims const& kernel, std::vector<int64_t> const& dilation)
+    {
+        if (layer.getPaddingMode() != PaddingMode::kEXPLICIT_ROUND_DOWN)
+            throw Unreadable{"a padding mode"};
+        return object({{"kernel", list(kernel)}, {"stride", list(layer.getStrideNd())},
+            {"pre_padding", list(layer.getPrePadding())}, {"post_padding", list(layer.getPostPadding())},
+            {"dilation", list(dilation)}});
+    }
+
+    template <typename L>
+    std::string convolution(char const* what, L& layer, bool transposed)
+    {
+        int64_t const maps = layer.getNbOutputMaps(), groups = layer.getNbGroups();
+        int64_t const channels = layer.getInput(0)->getDimensions().d[1];
+        std::vector<int64_t> dims
+            = transposed ? std::vector<int64_t>{channels, maps / groups} : std::vector<int64_t>{maps, channels / groups};
+        for (int64_t size : values(layer.getKernelSizeNd()))
+            dims.push_back(size);
+        std::string kernel = optional(layer, 1), bias = optional(layer, 2);
+        if (kernel == "null")
+            kernel = constant(layer.getKernelWeights(), dims);
+        if (bias == "null" && layer.getBiasWeights().count > 0)
+            bias = constant(layer.getBiasWeights(), {maps});
+        return variant(what,
+            {{"x", in(layer, 0)}, {"kernel", kernel}, {"bias", bias},
+                {"window", window(layer, layer.getKernelSizeNd(), values(layer.getDilationNd()))},
+                {"groups", std::to_string(groups)}});
+    }
+
+    // (x · scale + shift) ^ power, as layers of their own.
+    std::string scale(IScaleLayer& layer)
+    {
+        if (layer.getPower().count > 0)
+            throw Unreadable{"a Scale with a power"};
+        auto const x = layer.getInput(0)->getDimensions();
+        std::vector<int64_t> dims(static_cast<size_t>(x.nbDims), 1);
+        if (layer.getMode() == ScaleMode::kCHANNEL)
+            dims.at(static_cast<size_t>(layer.getChannelAxis())) = x.d[layer.getChannelAxis()];
+        else if (layer.getMode() == ScaleMode::kELEMENTWISE)
+            throw Unreadable{"a Scale by element"};
+        std::string from = in(layer, 0);
+        if (layer.getScale().count > 0) {
+            std::string const product = fresh(layer.getOutput(0)->getType(), list(x));
+            extra_.push_back(entry(binary(from, constant(layer.getScale(), dims), "Prod"), {product}, node_));
+            from = product;
+        }
+        if (layer.getShift().count > 0)
+            return binary(from, constant(layer.getShift(), dims), "Sum");
+        return variant("Identity", {{"x", from}});
+    }
+
+    std::string binary(std::string const& a, std::string const& b, char const* op)
+    {
+        return variant("ElementWise", {{"a", a}, {"b", b}, {"op", quoted(op)}});
+    }
+
+    // Numbers of a constant that a layer reads: axes.
+    std::vector<int64_t> numbers(ITensor* tensor)
+    {
+        for (ILayer* layer : layers_) {
+            if (layer->getType() != LayerType::kCONSTANT || layer->getOutput(0) != tensor)
+                continue;
+            Weights const weights = static_cast<IConstantLayer*>(layer)->getWeights();
+            std::vector<int64_t> found;
+            for (int64_t k = 0; k < weights.count; ++k)
+                found.push_back(weights.type == DataType::kINT64 ? static_cast<int64_t const*>(weights.values)[k]
+                                                                 : static_cast<int32_t const*>(weights.values)[k]);
+            return found;
+        }
+        throw Unreadable{"axes that are no constant"};
+    }
+
+    std::string axes(ILayer& layer, int rank)
+    {
+        std::vector<int64_t> axes = numbers(layer.getInput(1));
+        for (int64_t& axis : axes)
+            axis += axis < 0 ? rank : 0;
+        return list(axes);
+    }
+
+    std::string permutation(Permutation const& order, int rank)
+    {
+        bool same = true;
+        std::vector<int64_t> axes;
+        for (int k = 0; k < rank; ++k) {
+            same = same && order.order[k] == k;
+            axes.push_back(order.order[k]);
+        }
+        return same ? "null" : list(axes);
+    }
+
+    std::string shuffle(IShuffleLayer& layer)
+    {
+        int const rank = layer.getInput(0)->getDimensions().nbDims, after = layer.getOutput(0)->getDimensions().nbDims;
+        Dims const dims = layer.getReshapeDimensions();
+        bool const from_tensor = layer.getNbInputs() > 1 && layer.getInput(1);
+        std::string reshape = "null";
+        if (from_tensor || dims.nbDims > 0 || (dims.nbDims == 0 && after == 0 && rank != 0))
+            reshape = extent(layer, 1, dims);
+        return variant("Shuffle",
+            {{"x", in(layer, 0)}, {"first", permutation(layer.getFirstTranspose(), rank)}, {"reshape", reshape},
+                {"zero_is_placeholder", boolean(layer.getZeroIsPlaceholder())},
+                {"second", permutation(layer.getSecondTranspose(), after)}});
+    }
+
+    std::string slice(ISliceLayer& layer)
+    {
+        if (layer.getAxes().nbDims > 0 || optional(layer, 5) != "null")
+            throw Unreadable{"a Slice with axes"};
+        return variant("Slice",
+            {{"x", in(layer, 0)}, {"start", extent(layer, 1, layer.getStart())}, {"size", extent(layer, 2, layer.getSize())},
+                {"stride", extent(layer, 3, layer.getStride())}, {"mode", name(kSample, layer.getMode())},
+                {"fill", optional(layer, 4)}});
+    }
+
+    std::string resize(IResizeLayer& layer)
+    {
+        std::string to;
+        int const rank = layer.getInput(0)->getDimensions().nbDims;
+        std::vector<float> scales(static_cast<size_t>(rank));
+        if (layer.getNbInputs() > 1 && layer.getInput(1))
+            to = object({{"Sizes", extent(layer, 1, {})}});
+        else if (layer.getScales(rank, scales.data()) == rank) {
+            std::vector<std::string> texts;
+            for (float scale : scales)
+                texts.push_back(number(scale));
+            to = object({{"Scales", list(texts)}});
+        } else
+            to = object({{"Sizes", fixed(list(layer.getOutputDimensions()))}});
+        return variant("Resize",
+            {{"x", in(layer, 0)}, {"to", to}, {"interpolation", name(kInterpolation, layer.getResizeMode())},
+                {"coordinates", name(kCoordinates, layer.getCoordinateTransformation())},
+                {"selector", name(kSelector, layer.getSelectorForSinglePixel())},
+                {"round", name(kRound, layer.getNearestRounding())}, {"cubic_coeff", number(layer.getCubicCoeff())},
+                {"exclude_outside", boolean(layer.getExcludeOutside())}});
+    }
+
+    std::string fill(IFillLayer& layer)
+    {
+        if (layer.getOperation() != FillOperation::kLINSPACE)
+            throw Unreadable{"a random Fill"};
+        std::string alpha = optional(layer, 1), beta = optional(layer, 2);
+        if (alpha == "null" || beta == "null") {
+            if (layer.isAlphaBetaInt64()) {
+                alpha = scalar(DataType::kINT64, layer.getAlphaInt64(), {});
+                beta = scalar(DataType::kINT64, layer.getBetaInt64(), {1});
+            } else {
+                alpha = scalar(DataType::kFLOAT, static_cast<float>(layer.getAlpha()), {});
+                beta = scalar(DataType::kFLOAT, static_cast<float>(layer.getBeta()), {1});
+            }
+        }
+        return variant("Fill",
+            {{"shape", extent(layer, 0, layer.getDimensions())}, {"op", name(kFill, layer.getOperation())}, {"alpha", alpha},
+                {"beta", beta}, {"to", name(kTypes, layer.getToType())}});
+    }
+
+    template <typename L>
+    std::string quantization(char const* what, L& layer)
+    {
+        if (layer.getNbInputs() > 2 && layer.getInput(2))
+            throw Unreadable{"a zero point"};
+        bool const per_channel = layer.getInput(1)->getDimensions().nbDims == 1;
+        return variant(what,
+            {{"x", in(layer, 0)}, {"scale", in(layer, 1)},
+                {"axis", per_channel && layer.getAxis() >= 0 ? std::to_string(layer.getAxis()) : "null"},
+                {"to", name(kTypes, layer.getOutput(0)->getType())}});
+    }
+
+    std::string layer(ILayer& l)
+    {
+        switch (l.getType()) {
+        case LayerType::kACTIVATION: {
+            auto& a = static_cast<IActivationLayer&>(l);
+            return variant("Activation",
+                {{"x", in(l, 0)}, {"kind", name(kActivations, a.getActivationType())}, {"alpha", number(a.getAlpha())},
+                    {"beta", number(a.getBeta())}});
+        }
+        case LayerType::kCAST:
+            return variant("Cast", {{"x", in(l, 0)}, {"to", name(kTypes, static_cast<ICastLayer&>(l).getToType())}});
+        case LayerType::kCONCATENATION: {
+            std::vector<std::string> xs;
+            for (int k = 0; k < l.getNbInputs(); ++k)
+                xs.push_back(in(l, k));
+            return variant("Concatenation",
+                {{"xs", list(xs)}, {"axis", std::to_string(static_cast<IConcatenationLayer&>(l).getAxis())}});
+        }
+        case LayerType::kCONSTANT: {
+            auto& c = static_cast<IConstantLayer&>(l);
+            return constant_layer(c.getWeights(), list(c.getDimensions()));
+        }
+        case LayerType::kCONVOLUTION: return convolution("Convolution", static_cast<IConvolutionLayer&>(l), false);
+        case LayerType::kDECONVOLUTION: return convolution("Deconvolution", static_cast<IDeconvolutionLayer&>(l), true);
+        case LayerType::kCUMULATIVE: {
+            auto& c = static_cast<ICumulativeLayer&>(l);
+            return variant("Cumulative",
+                {{"x", in(l, 0)}, {"axis", in(l, 1)}, {"op", "\"Sum\""}, {"exclusive", boolean(c.getExclusive())},
+                    {"reverse", boolean(c.getReverse())}});
+        }
+        case LayerType::kQUANTIZE: return quantization("Quantize", static_cast<IQuantizeLayer&>(l));
+        case LayerType::kDEQUANTIZE: return quantization("Dequantize", static_cast<IDequantizeLayer&>(l));
+        case LayerType::kEINSUM: {
+            std::vector<std::string> xs;
+            for (int k = 0; k < l.getNbInputs(); ++k)
+                xs.push_back(in(l, k));
+            return variant(
+                "Einsum", {{"xs", list(xs)}, {"equation", quoted(static_cast<IEinsumLayer&>(l).getEquation())}});
+        }
+        case LayerType::kELEMENTWISE:
+            return variant("ElementWise",
+                {{"a", in(l, 0)}, {"b", in(l, 1)},
+                    {"op", name(kElementWise, static_cast<IElementWiseLayer&>(l).getOperation())}});
+        case LayerType::kFILL: return fill(static_cast<IFillLayer&>(l));
+        case LayerType::kGATHER: {
+            auto& g = static_cast<IGatherLayer&>(l);
+            return variant("Gather",
+                {{"data", in(l, 0)}, {"indices", in(l, 1)}, {"axis", std::to_string(std::max(g.getGatherAxis(), 0))},
+                    {"mode", name(kGather, g.getMode())}, {"batch_dims", std::to_string(g.getNbElementWiseDims())}});
+        }
+        case LayerType::kGRID_SAMPLE: {
+            auto& g = static_cast<IGridSampleLayer&>(l);
+            return variant("GridSample",
+                {{"x", in(l, 0)}, {"grid", in(l, 1)}, {"interpolation", name(kInterpolation, g.getInterpolationMode())},
+                    {"align_corners", boolean(g.getAlignCorners())}, {"mode", name(kSample, g.getSampleMode())}});
+        }
+        case LayerType::kIDENTITY: return variant("Identity", {{"x", in(l, 0)}});
+        case LayerType::kLRN: {
+            auto& r = static_cast<ILRNLayer&>(l);
+            return variant("Lrn",
+                {{"x", in(l, 0)}, {"window", std::to_string(r.getWindowSize())}, {"alpha", number(r.getAlpha())},
+                    {"beta", number(r.getBeta())}, {"k", number(r.getK())}});
+        }
+        case LayerType::kMATRIX_MULTIPLY: {
+            auto& m = static_cast<IMatrixMultiplyLayer&>(l);
+            return variant("MatrixMultiply",
+                {{"a", in(l, 0)}, {"op_a", name(kMatrix, m.getOperation(0))}, {"b", in(l, 1)},
+                    {"op_b", name(kMatrix, m.getOperation(1))}});
+        }
+        case LayerType::kNMS: {
+            auto& n = static_cast<INMSLayer&>(l);
+            return variant("Nms",
+                {{"boxes", in(l, 0)}, {"scores", in(l, 1)}, {"max_output_boxes", in(l, 2)},
+                    {"iou_threshold", optional(l, 3)}, {"score_threshold", optional(l, 4)},
+                    {"format", name(kBoxes, n.getBoundingBoxFormat())}, {"to", name(kTypes, l.getOutput(0)->getType())}});
+        }
+        case LayerType::kNON_ZERO:
+            return variant("NonZero", {{"x", in(l, 0)}, {"to", name(kTypes, l.getOutput(0)->getType())}});
+        case LayerType::kNORMALIZATION: {
+            auto& n = static_cast<INormalizationLayer&>(l);
+            if (!n.isV2() && n.getNbGroups() != 1)
+                throw Unreadable{"a Normalization of groups in its older form"};
+            return variant("Normalization",
+                {{"x", in(l, 0)}, {"scale", in(l, 1)}, {"bias", in(l, 2)}, {"axes", list(axes_of(n.getAxes()))},
+                    {"epsilon", number(n.getEpsilon())}, {"groups", std::to_string(n.getNbGroups())}});
+        }
+        case LayerType::kONE_HOT:
+            return variant("OneHot",
+                {{"indices", in(l, 0)}, {"values", in(l, 1)}, {"depth", in(l, 2)},
+                    {"axis", std::to_string(axis_of(static_cast<IOneHotLayer&>(l).getAxis(), *l.getOutput(0)))}});
+        case LayerType::kPARAMETRIC_RELU:
+            return variant("ParametricRelu", {{"x", in(l, 0)}, {"slopes", in(l, 1)}});
+        case LayerType::kPOOLING: {
+            auto& p = static_cast<IPoolingLayer&>(l);
+            Dims const kernel = p.getWindowSizeNd();
+            std::vector<int64_t> const ones(static_cast<size_t>(kernel.nbDims), 1);
+            return variant("Pooling",
+                {{"x", in(l, 0)}, {"kind", name(kPool, p.getPoolingType())}, {"window", window(p, kernel, ones)},
+                    {"exclude_padding", boolean(p.getAverageCountExcludesPadding())},
+                    {"blend", number(p.getBlendFactor())}});
+        }
+        case LayerType::kREDUCE: {
+            auto& r = static_cast<IReduceLayer&>(l);
+            return variant("Reduce",
+                {{"x", in(l, 0)}, {"op", name(kReduce, r.getOperation())}, {"axes", list(axes_of(r.getReduceAxes()))},
+                    {"keep_dims", boolean(r.getKeepDimensions())}});
+        }
+        case LayerType::kRESIZE: return resize(static_cast<IResizeLayer&>(l));
+        case LayerType::kREVERSE_SEQUENCE: {
+            auto& r = static_cast<IReverseSequenceLayer&>(l);
+            return variant("ReverseSequence",
+                {{"x", in(l, 0)}, {"lengths", in(l, 1)}, {"batch_axis", std::to_string(r.getBatchAxis())},
+                    {"sequence_axis", std::to_string(r.getSequenceAxis())}});
+        }
+        case LayerType::kSCALE: return scale(static_cast<IScaleLayer&>(l));
+        case LayerType::kSCATTER: {
+            auto& s = static_cast<IScatterLayer&>(l);
+            bool const nd = s.getMode() == ScatterMode::kND;
+            return variant("Scatter",
+                {{"data", in(l, 0)}, {"indices", in(l, 1)}, {"updates", in(l, 2)}, {"mode", name(kScatter, s.getMode())},
+                    {"axis", std::to_string(nd ? 0 : axis_of(s.getAxis(), *l.getInput(0)))}});
+        }
+        case LayerType::kSELECT:
+            return variant(
+                "Select", {{"condition", in(l, 0)}, {"then_input", in(l, 1)}, {"else_input", in(l, 2)}});
+        case LayerType::kSHAPE: return variant("Shape", {{"x", in(l, 0)}});
+        case LayerType::kSHUFFLE: return shuffle(static_cast<IShuffleLayer&>(l));
+        case LayerType::kSLICE: return slice(static_cast<ISliceLayer&>(l));
+        case LayerType::kSOFTMAX: {
+            auto const axes = axes_of(static_cast<ISoftMaxLayer&>(l).getAxes());
+            if (axes.size() != 1)
+                throw Unreadable{"a SoftMax over several axes"};
+            return variant("SoftMax", {{"x", in(l, 0)}, {"axis", std::to_string(axes[0])}});
+        }
+        case LayerType::kSQUEEZE:
+            return variant("Squeeze", {{"x", in(l, 0)}, {"axes", axes(l, l.getInput(0)->getDimensions().nbDims)}});
+        case LayerType::kUNSQUEEZE:
+            return variant("Unsqueeze", {{"x", in(l, 0)}, {"axes", axes(l, l.getOutput(0)->getDimensions().nbDims)}});
+        case LayerType::kTOPK: {
+            auto& t = static_cast<ITopKLayer&>(l);
+            auto const axes = axes_of(t.getReduceAxes());
+            std::string const k = optional(l, 1);
+            return variant("TopK",
+                {{"x", in(l, 0)}, {"op", name(kTopK, t.getOperation())},
+                    {"k", k == "null" ? fixed(std::to_string(t.getK())) : "{\"Tensor\":" + k + "}"},
+                    {"axis", std::to_string(axes.at(0))}, {"indices", name(kTypes, l.getOutput(1)->getType())}});
+        }
+        case LayerType::kUNARY:
+            return variant(
+                "Unary", {{"x", in(l, 0)}, {"op", name(kUnary, static_cast<IUnaryLayer&>(l).getOperation())}});
+        default: throw Unreadable{"layer type " + std::to_string(static_cast<int>(l.getType()))};
+        }
+    }
+
+    static int axis_of(int axis, ITensor& tensor)
+    {
+        return axis < 0 ? axis + tensor.getDimensions().nbDims : axis;
+    }
+
+    // The loop or conditional that a layer is an edge of.
+    static Structure edge_of(ILayer* layer)
+    {
+        switch (layer->getType()) {
+        case LayerType::kTRIP_LIMIT:
+        case LayerType::kRECURRENCE:
+        case LayerType::kITERATOR:
+        case LayerType::kLOOP_OUTPUT: return static_cast<ILoopBoundaryLayer*>(layer)->getLoop();
+        case LayerType::kCONDITION:
+        case LayerType::kCONDITIONAL_INPUT:
+        case LayerType::kCONDITIONAL_OUTPUT:
+            return static_cast<IIfConditionalBoundaryLayer*>(layer)->getConditional();
+        default: return nullptr;
+        }
+    }
+
+    static bool is_entry(ILayer* layer)
+    {
+        auto const type = layer->getType();
+        return type == LayerType::kRECURRENCE || type == LayerType::kITERATOR || type == LayerType::kCONDITIONAL_INPUT;
+    }
+
+    static bool is_exit(ILayer* layer)
+    {
+        return layer->getType() == LayerType::kLOOP_OUTPUT || layer->getType() == LayerType::kCONDITIONAL_OUTPUT;
+    }
+
+    // What a loop or conditional has inside: all that its entries lead to, up to its exits.
+    void find_structures()
+    {
+        for (ILayer* layer : layers_) {
+            for (int k = 0; k < layer->getNbOutputs(); ++k)
+                maker_[layer->getOutput(k)] = layer;
+            if (Structure const structure = edge_of(layer))
+                edges_[structure].push_back(layer);
+        }
+        for (auto const& [structure, edges] : edges_) {
+            std::set<ITensor*> reached;
+            std::set<ILayer*>& inside = inside_[structure];
+            for (ILayer* edge : edges)
+                if (is_entry(edge))
+                    reached.insert(edge->getOutput(0));
+            for (bool grown = true; grown;) {
+                grown = false;
+                for (ILayer* layer : layers_) {
+                    if (edge_of(layer) == structure || inside.count(layer))
+                        continue;
+                    bool touched = false;
+                    for (int k = 0; k < layer->getNbInputs(); ++k)
+                        touched = touched || reached.count(layer->getInput(k));
+                    if (!touched)
+                        continue;
+                    if (edge_of(layer))
+                        throw Unreadable{"control flow inside of control flow"};
+                    grown = inside.insert(layer).second;
+                    for (int k = 0; k < layer->getNbOutputs(); ++k)
+                        reached.insert(layer->getOutput(k));
+                }
+            }
+        }
+    }
+
+    // The entries of layers that stand side by side, in an order in which each tensor is made before it is used.
+    std::string block(std::vector<ILayer*> const& layers, Structure around)
+    {
+        std::map<ILayer*, Structure> owner;
+        std::set<ILayer*> here(layers.begin(), layers.end());
+        if (!around)
+            for (auto const& [structure, edges] : edges_) {
+                for (ILayer* layer : edges)
+                    owner[layer] = structure;
+                for (ILayer* layer : inside_[structure])
+                    owner[layer] = structure;
+            }
+        std::vector<std::string> entries;
+        std::set<void const*> done, open;
+        for (ILayer* layer : layers)
+            visit(layer, here, owner, done, open, entries);
+        return list(entries);
+    }
+
+    void visit(ILayer* layer, std::set<ILayer*> const& here, std::map<ILayer*, Structure>& owner, std::set<void const*>& done,
+        std::set<void const*>& open, std::vector<std::string>& entries)
+    {
+        auto const owned = owner.find(layer);
+        Structure const structure = owned == owner.end() ? nullptr : owned->second;
+        void const* key = structure ? structure : layer;
+        if (done.count(key))
+            return;
+        if (!open.insert(key).second)
+            throw Unreadable{"a cycle"};
+        std::vector<ILayer*> group{layer};
+        if (structure) {
+            group = edges_[structure];
+            group.insert(group.end(), inside_[structure].begin(), inside_[structure].end());
+        }
+        for (ILayer* member : group)
+            for (int k = 0; k < member->getNbInputs(); ++k) {
+                auto const made = maker_.find(member->getInput(k));
+                if (made == maker_.end() || !here.count(made->second))
+                    continue;
+                auto const other = owner.find(made->second);
+                if (structure && other != owner.end() && other->second == structure)
+                    continue;
+                visit(made->second, here, owner, done, open, entries);
+            }
+        done.insert(key);
+        nodes_.push_back(quoted(layer->getName()));
+        node_ = static_cast<int>(nodes_.size() - 1);
+        int const node = node_;
+        if (structure) {
+            entries.push_back(flow(structure, node));
+            return;
+        }
+        if (layer->getType() == LayerType::kASSERTION)
+            return;
+        std::string const text = this->layer(*layer);
+        std::vector<std::string> outputs;
+        for (int k = 0; k < layer->getNbOutputs(); ++k)
+            outputs.push_back(id(layer->getOutput(k)));
+        entries.insert(entries.end(), extra_.begin(), extra_.end());
+        extra_.clear();
+        entries.push_back(entry(text, outputs, node));
+    }
+
+    std::vector<ILayer*> in_order(std::set<ILayer*> const& some)
+    {
+        std::vector<ILayer*> found;
+        std::copy_if(layers_.begin(), layers_.end(), std::back_inserter(found), [&](ILayer* l) { return some.count(l) > 0; });
+        return found;
+    }
+
+    // Layers inside a conditional that a tensor needs.
+    void needed(ITensor* tensor, std::set<ILayer*> const& inside, std::set<ILayer*>& found)
+    {
+        auto const made = maker_.find(tensor);
+        if (made == maker_.end() || !inside.count(made->second) || !found.insert(made->second).second)
+            return;
+        for (int k = 0; k < made->second->getNbInputs(); ++k)
+            needed(made->second->getInput(k), inside, found);
+    }
+
+    std::string flow(Structure structure, int node)
+    {
+        auto const& edges = edges_[structure];
+        auto const& inside = inside_[structure];
+        std::vector<std::string> outputs;
+        bool const conditional = std::any_of(
+            edges.begin(), edges.end(), [](ILayer* l) { return l->getType() == LayerType::kCONDITION; });
+        if (conditional) {
+            std::string condition;
+            std::vector<std::string> captures, results[2];
+            std::set<ILayer*> branches[2];
+            for (ILayer* edge : edges) {
+                if (edge->getType() == LayerType::kCONDITION)
+                    condition = in(*edge, 0);
+                else if (edge->getType() == LayerType::kCONDITIONAL_INPUT)
+                    captures.push_back(object({{"outer", in(*edge, 0)}, {"inner", id(edge->getOutput(0))}}));
+                else {
+                    outputs.push_back(id(edge->getOutput(0)));
+                    for (int branch : {0, 1}) {
+                        results[branch].push_back(in(*edge, branch));
+                        needed(edge->getInput(branch), inside, branches[branch]);
+                    }
+                }
+            }
+            for (ILayer* layer : branches[0])
+                if (branches[1].count(layer))
+                    throw Unreadable{"a layer of both branches"};
+            auto const region = [&](int branch) {
+                std::string const layers = block(in_order(branches[branch]), structure);
+                return object({{"layers", layers}, {"outputs", list(results[branch])}});
+            };
+            return entry(variant("If",
+                             {{"condition", condition}, {"captures", list(captures)}, {"then_branch", region(0)},
+                                 {"else_branch", region(1)}}),
+                outputs, node);
+        }
+        std::vector<std::string> limits, recurrences, iterators, results;
+        for (ILayer* edge : edges) {
+            if (edge->getType() == LayerType::kTRIP_LIMIT)
+                limits.push_back(
+                    list({name(kTrip, static_cast<ITripLimitLayer*>(edge)->getTripLimit()), in(*edge, 0)}));
+            else if (edge->getType() == LayerType::kRECURRENCE)
+                recurrences.push_back(
+                    object({{"initial", in(*edge, 0)}, {"current", id(edge->getOutput(0))}, {"next", in(*edge, 1)}}));
+            else if (edge->getType() == LayerType::kITERATOR) {
+                auto* iterator = static_cast<IIteratorLayer*>(edge);
+                iterators.push_back(object({{"x", in(*edge, 0)}, {"current", id(edge->getOutput(0))},
+                    {"axis", std::to_string(axis_of(iterator->getAxis(), *edge->getInput(0)))},
+                    {"reverse", boolean(iterator->getReverse())}}));
+            } else {
+                auto* output = static_cast<ILoopOutputLayer*>(edge);
+                bool const last = output->getLoopOutput() == LoopOutput::kLAST_VALUE;
+                outputs.push_back(id(edge->getOutput(0)));
+                results.push_back(object({{"kind", name(kLoopOutput, output->getLoopOutput())}, {"value", in(*edge, 0)},
+                    {"axis", std::to_string(last ? 0 : output->getAxis())},
+                    {"length", last ? "null" : optional(*edge, 1)}}));
+            }
+        }
+        std::string const body = block(in_order(inside), structure);
+        return entry(variant("Loop",
+                         {{"limits", list(limits)}, {"recurrences", list(recurrences)}, {"iterators", list(iterators)},
+                             {"body", body}, {"results", list(results)}}),
+            outputs, node);
+    }
+
+    INetworkDefinition& network_;
+    std::ostream& bin_;
+    int64_t offset_ = 0;
+    int node_ = 0;
+    std::vector<ILayer*> layers_;
+    std::map<ITensor*, std::string> ids_;
+    std::map<ITensor*, ILayer*> maker_;
+    std::map<Structure, std::vector<ILayer*>> edges_;
+    std::map<Structure, std::set<ILayer*>> inside_;
+    std::vector<std::string> tensors_, weights_, spans_, nodes_, extra_;
+    std::vector<std::string> kept_;
+};
+
+template <typename F>
+F symbol(void* library, char const* name)
+{
+    return reinterpret_cast<F>(dlsym(library, name));
+}
+
+std::string one_line(std::string text)
+{
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+}
+
+std::string read_model(IBuilder& builder, void* parsers, std::string const& model, std::string const& out)
+{
+    auto const flags = 1U << static_cast<uint32_t>(NetworkDefinitionCreationFlag::kSTRONGLY_TYPED);
+    std::unique_ptr<INetworkDefinition> network(builder.createNetworkV2(flags));
+    auto create = symbol<void* (*) (void*, void*, int)>(parsers, "createNvOnnxParser_INTERNAL");
+    std::unique_ptr<nvonnxparser::IParser> parser(
+        static_cast<nvonnxparser::IParser*>(create(network.get(), &logger, NV_ONNX_PARSER_VERSION)));
+    if (!parser->parseFromFile(model.c_str(), 0)) {
+        std::string const why = parser->getNbErrors() > 0 ? parser->getError(0)->desc() : "";
+        return "refused " + one_line(why);
+    }
+    std::ofstream bin(out + ".bin", std::ios::binary), json(out + ".json");
+    try {
+        json << Network(*network, bin).json();
+    } catch (Unreadable const& unreadable) {
+        return "unreadable " + unreadable.what;
+    }
+    return bin.flush() && json.flush() ? "ok" : "unreadable the files cannot be written";
+}
+
+} // namespace
+
+int main(int argc, char** argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s LIB_DIR\n", argv[0]);
+        return 2;
+    }
+    std::string const folder = argv[1];
+    void* library = dlopen((folder + "/libtensorrt_rtx.so.1").c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* parsers = dlopen((folder + "/libtensorrt_onnxparser_rtx.so.1").c_str(), RTLD_NOW);
+    if (!library || !parsers) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 3;
+    }
+    auto create = symbol<void* (*) (void*, int)>(library, "createInferBuilder_INTERNAL");
+    auto* builder = static_cast<IBuilder*>(create(&logger, NV_TENSORRT_VERSION));
+    for (std::string line; builder && std::getline(std::cin, line);) {
+        auto const tab = line.find('\t');
+        std::cout << read_model(*builder, parsers, line.substr(0, tab), line.substr(tab + 1)) << std::endl;
+    }
+    return 0;
+}
