@@ -42,6 +42,22 @@ pub fn min(node: NodeView<'_>, a: &Dim, b: &Dim) -> Dim {
     }
 }
 
+/// Dims of an output that are all known before the run: from the inputs, or because the model declares them.
+pub fn of_output(node: NodeView<'_>, slot: usize) -> Option<Vec<i64>> {
+    node.output(slot)?.shape()?.iter().map(Dim::known).collect()
+}
+
+/// A dim that is not known from the inputs, as the model declares it for an output.
+pub fn declared(node: NodeView<'_>, dim: Dim, slot: usize, axis: usize) -> Dim {
+    match dim {
+        Dim::Unknown => match node.output(slot).and_then(|y| y.dim(axis)) {
+            Some(Dim::Known(value)) => Dim::Known(*value),
+            _ => Dim::Unknown,
+        },
+        dim => dim,
+    }
+}
+
 /// The only element of an integer input of rank 0, or of rank 1 with one element.
 pub fn scalar<'a>(node: NodeView<'a>, slot: usize) -> Option<&'a Dim> {
     match node.input(slot)?.elements()? {

@@ -1,6 +1,7 @@
 //! What several operators share. An operator file uses these, never a sibling operator.
 
 pub mod attention;
+pub mod axes;
 pub mod body;
 pub mod check;
 pub mod dims;

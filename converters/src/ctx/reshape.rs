@@ -43,6 +43,14 @@ pub enum Part {
     Rest,
 }
 
+/// Dims of the first output as the model declares them, all known, when they hold just what a tensor of dims `from` holds:
+/// whatever else the run says of a reshape.
+pub fn declared(node: NodeView<'_>, from: &[Dim]) -> Option<Vec<i64>> {
+    let to = dims::of_output(node, 0)?;
+    let count = to.iter().try_fold(1i64, |n, &d| n.checked_mul(d))?;
+    (count > 0 && dims::product(from).known() == Some(count)).then_some(to)
+}
+
 /// Plans the reshape of a tensor of dims `from` to `to`. `fallback` is the shape input, used as it is when nothing else
 /// gives the dims; a 0 in it copies the dim unless `allow_zero`.
 ///

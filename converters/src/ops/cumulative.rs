@@ -1,20 +1,21 @@
 //! CumSum, CumProd: running sum or product along an axis.
 //!
-//! x [d0..dn] T, axis [] i64 (constant)  ->  y [d0..dn] T
+//! x [d0..dn] T, axis [] i64  ->  y [d0..dn] T
 //! Opsets: CumSum 11; 14 f16, bf16; CumProd 26.
 //! TensorRT: ICumulativeLayer; CumProd: log₂(length) products with the tensor moved by 1, 2, 4, … (ISliceLayer).
-//! Limits: f32, f16, bf16, i32, i64; axis constant; CumProd: the axis's length known. f16 and bf16 run in f32; not empty.
+//! Limits: f32, f16, bf16, i32, i64; rank at least 1; CumProd: the axis's length known. f16 and bf16 run in f32; not empty.
+//! With an axis that only the run knows the sums along every axis are computed, and it picks.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check, elementwise,
+        axes, check, elementwise,
         extent::{self, ExtentPlan},
         shape,
     },
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, Diag, InferCx, Inferred, NodeView, Refusal};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     Layer, TensorId,
     layer::{CumulativeOp, ElementWiseOp, Extent, SampleMode},
@@ -27,10 +28,19 @@ pub struct Cumulative;
 /// Everything that `emit` needs.
 #[derive(Debug)]
 pub struct Plan {
-    axis: usize,
+    /// Axes to compute along; the run picks one when they are several.
+    along: Vec<Along>,
+    /// Whether the axis is an input.
+    picked: bool,
     exclusive: bool,
     reverse: bool,
     dtype: DType,
+}
+
+/// One axis.
+#[derive(Debug)]
+struct Along {
+    axis: usize,
     /// Length of the axis and all dims, for the product.
     product: Option<(i64, ExtentPlan)>,
 }
@@ -42,7 +52,7 @@ impl Converter for Cumulative {
         keys: &[Key::onnx("CumSum", 14), Key::onnx("CumProd", 26)],
         dtypes: check::NUMBERS,
         layers: "ICumulativeLayer, ISliceLayer",
-        limits: "axis constant; CumProd: the axis's length known",
+        limits: "CumProd: the axis's length known",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -52,7 +62,6 @@ impl Converter for Cumulative {
             Code::SHAPE,
             Code::COMPUTE_CAPABILITY,
             Code::INVALID,
-            Code::NOT_CONSTANT,
             Code::DIM_UNKNOWN,
         ],
     };
@@ -69,50 +78,84 @@ impl Converter for Cumulative {
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = elementwise::gate(node, 0, "x", check::NUMBERS, target)?;
         check::never_empty(&x, "x")?;
-        let axis = match check::constant_i64s(node, 1, "axis")?.as_slice() {
-            [axis] => check::axis(*axis, x.rank(), "axis")?,
-            _ => return Err(Refusal::new(Code::INVALID, "one axis is needed").slot("axis")),
-        };
-        let product = match node.op() {
-            "CumProd" => {
-                let length = x.shape[axis].known().ok_or_else(|| {
-                    let why = format!("the length of axis {axis} is known only at run time");
-                    Refusal::new(Code::DIM_UNKNOWN, why).slot("x")
-                })?;
-                Some((length, extent::plan_extent(node, x.shape, None)?))
+        let one = || Refusal::new(Code::INVALID, "one axis is needed").slot("axis");
+        let view = check::operand(node, 1, "axis", &[DType::I32, DType::I64], target)?;
+        let picked = view.view.constant().is_none();
+        let list: Vec<usize> = if picked {
+            if x.rank() == 0 || !matches!(view.shape, [] | [Dim::Known(1)]) {
+                return Err(one());
             }
-            _ => None,
+            (0..x.rank()).collect()
+        } else {
+            match check::constant_i64s(node, 1, "axis")?.as_slice() {
+                [axis] => vec![check::axis(*axis, x.rank(), "axis")?],
+                _ => return Err(one()),
+            }
         };
+        let along = |axis: usize| {
+            let product = match node.op() {
+                "CumProd" => {
+                    let length = x.shape[axis].known().ok_or_else(|| {
+                        let why = format!("the length of axis {axis} is known only at run time");
+                        Refusal::new(Code::DIM_UNKNOWN, why).slot("x")
+                    })?;
+                    Some((length, extent::plan_extent(node, x.shape, None)?))
+                }
+                _ => None,
+            };
+            Ok(Along { axis, product })
+        };
+        let along = list.into_iter().map(along).collect::<Result<_, Refusal>>()?;
         let flag = |name| node.int(name, 0) != 0;
-        Ok(Plan { axis, exclusive: flag("exclusive"), reverse: flag("reverse"), dtype: x.dtype, product })
+        Ok(Plan { along, picked, exclusive: flag("exclusive"), reverse: flag("reverse"), dtype: x.dtype })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         let x = if plan.dtype.is_float() { cx.cast(x, DType::F32) } else { x };
-        let y = match &plan.product {
-            None => {
-                let axis = cx.scalar(DType::I64, 0, plan.axis as f64);
-                let (exclusive, reverse) = (plan.exclusive, plan.reverse);
-                cx.one(Layer::Cumulative { x, axis, op: CumulativeOp::Sum, exclusive, reverse })
-            }
-            Some((length, dims)) => {
-                let size = cx.extent(dims);
-                running_product(cx, x, &plan, *length, &size)
-            }
-        };
+        let rank = cx.rank(x);
+        let mut result: Option<TensorId> = None;
+        for along in &plan.along {
+            let y = match &along.product {
+                None => {
+                    let axis = cx.scalar(DType::I64, 0, along.axis as f64);
+                    let (exclusive, reverse) = (plan.exclusive, plan.reverse);
+                    cx.one(Layer::Cumulative { x, axis, op: CumulativeOp::Sum, exclusive, reverse })
+                }
+                Some((length, dims)) => {
+                    let size = cx.extent(dims);
+                    running_product(cx, x, &plan, along.axis, *length, &size)
+                }
+            };
+            result = Some(match result {
+                Some(other) if plan.picked => {
+                    let condition = axes::named(cx, 1, along.axis, rank);
+                    let condition = cx.reshape(condition, vec![1; rank]);
+                    cx.one(Layer::Select { condition, then_input: y, else_input: other })
+                }
+                _ => y,
+            });
+        }
+        let Some(y) = result else { return Outputs::new() };
         vec![cx.cast(y, plan.dtype)]
     }
 }
 
 /// y[k] = x[0] · … · x[k]: after the step of distance s each element holds the product of the 2s before it, itself included.
-fn running_product(cx: &mut Emit<'_>, x: TensorId, plan: &Plan, length: i64, size: &Extent) -> TensorId {
+fn running_product(
+    cx: &mut Emit<'_>,
+    x: TensorId,
+    plan: &Plan,
+    axis: usize,
+    length: i64,
+    size: &Extent,
+) -> TensorId {
     let rank = cx.rank(x);
     let dtype = cx.dtype(x);
     let fill = cx.scalar(dtype, 0, 1.0);
     let moved = |cx: &mut Emit<'_>, x: TensorId, by: i64| {
         let mut start = vec![0; rank];
-        if let Some(at) = start.get_mut(plan.axis) {
+        if let Some(at) = start.get_mut(axis) {
             *at = if plan.reverse { by } else { -by };
         }
         let (start, stride) = (Extent::Static(start), Extent::Static(vec![1; rank]));
@@ -155,6 +198,10 @@ mod tests {
         }
         let line = Case::new("CumSum", 14).input(f32s([3], &[1.0, 2.0, 3.0])).constant(i32s([], &[0]));
         line.check(F32);
+        for axis in [0, 1, -1, -2] {
+            let open = Case::new("CumSum", 14).input(of_dtype(DType::I32, [2, 5], &VALUES));
+            open.input(i32s([], &[axis])).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
+        }
     }
 
     #[test]
@@ -169,6 +216,9 @@ mod tests {
             gives(&case.clone().int("reverse", 1), &[-48.0, -48.0, -24.0, 8.0, 2.0]);
             let both = case.int("reverse", 1).int("exclusive", 1);
             gives(&both.dynamic(0, ["N", "5"]), &[-48.0, -24.0, 8.0, 2.0, 1.0]);
+            let x = of_dtype(dtype, [1, 5], &[1.0, 2.0, -3.0, 4.0, 2.0]);
+            let open = Case::new("CumProd", 26).input(x).input(i32s([1], &[-1]));
+            gives(&open, &[1.0, 2.0, -6.0, -24.0, -48.0]);
         }
     }
 
@@ -183,7 +233,7 @@ mod tests {
         for (op, since) in [("CumSum", 14), ("CumProd", 26)] {
             let case = Case::new(op, since).input(f32s([1], &[1.0]));
             case.clone().constant(Tensor::scalar_i64(0)).gates(bools([1], &[true]));
-            case.clone().input(Tensor::scalar_i64(0)).refused(Code::NOT_CONSTANT);
+            case.clone().input(i64s([2], &[0, 0])).refused(Code::INVALID);
             case.constant(i64s([2], &[0, 0])).refused(Code::INVALID);
         }
         let product = Case::new("CumProd", 26).input(f32s([1], &[1.0])).constant(Tensor::scalar_i64(0));

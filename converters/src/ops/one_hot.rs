@@ -2,7 +2,7 @@
 //!
 //! indices [d0..dn] N, depth [] N, values [2] T  ->  output [d.., depth at axis, ..d] T
 //! Opsets: 9; 11 negative indices; 28 wider types.     TensorRT: IElementWiseLayer (equal), ISelectLayer.
-//! Limits: depth constant, or computed from dims, or bounded.
+//! Limits: depth constant, or computed from dims, or bounded, or the model declares the result's dims.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -47,7 +47,7 @@ impl Converter for OneHot {
         keys: &[Key::onnx("OneHot", 28)],
         dtypes: check::NUMBERS,
         layers: "IElementWiseLayer, ISelectLayer",
-        limits: "depth constant, or computed from dims, or bounded",
+        limits: "depth constant, or computed from dims, or bounded, or told by the declared result",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -86,7 +86,7 @@ impl Converter for OneHot {
             return Err(Refusal::new(Code::RANK, "TensorRT holds at most 8 dims").slot("indices"));
         }
         let axis = axis(node, x.rank()).map_err(crate::ctx::window::refused)?;
-        let depth = depth(node);
+        let depth = dims::declared(node, depth(node), 0, axis);
         if depth == Dim::Known(0) {
             return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
         }
@@ -165,6 +165,9 @@ mod tests {
         let scalar = case(i64s([], &[2]), list(&[4]), i64s([2], &[0, 7]));
         scalar.gives(Tolerance::Exact, &[list(&[0, 0, 7, 0])]);
         case(f32s([3], &[0.0, 1.0, -1.0]), f32s([1], &[3.0]), f32s([2], &[0.0, 1.0])).check(Tolerance::Exact);
+        // ONNX Runtime takes the depth at run time; here the declared dims tell it.
+        let open = Case::new("OneHot", 28).input(i64s([3], &[1, -1, 9])).input(f32s([], &[3.0]));
+        open.constant(f32s([2], &[0.0, 1.0])).declared(0, &[3, 3]).check(Tolerance::Exact);
         let bool = case(i64s([2], &[0, 1]), list(&[2]), bools([2], &[false, true]));
         bool.gives(Tolerance::Exact, &[bools([2, 2], &[true, false, false, true])]);
     }

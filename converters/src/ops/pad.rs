@@ -1,12 +1,14 @@
 //! Pad: add to, or cut from, the ends of axes.
 //!
 //! data [d0..dn] T, pads [2k] i64, constant_value [] T, axes [k] i  ->  output [d + begin + end] T
-//! Opsets: 1, 2 attributes; 11 inputs; 13, 21, 23, 24, 25 wider types; 18 axes; 19 wrap.     TensorRT: ISliceLayer.
-//! Limits: pads constant (constant mode: or computed from dims); reflected pads smaller than the dim.
+//! Opsets: 1, 2 attributes; 11 inputs; 13, 21, 23, 24, 25 wider types; 18 axes; 19 wrap.     TensorRT: ISliceLayer;
+//! IGatherLayer (the run tells the pads, the model the dims).
+//! Limits: pads constant (constant mode: or computed from dims), or all dims declared; reflected pads smaller than the dim.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
+        axes::{self, AxesPlan},
         check, dims,
         extent::{self, DimPlan, ExtentPlan},
         shape,
@@ -16,16 +18,39 @@ use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
 use trtc_network::{
     Layer, TensorId,
-    layer::{Extent, SampleMode},
+    layer::{ElementWiseOp, Extent, GatherMode, SampleMode},
 };
 
 /// The converter.
 #[derive(Debug)]
 pub struct Pad;
 
+/// How the result is made.
+#[derive(Debug)]
+pub enum Plan {
+    /// By slices.
+    Slices(Slices),
+    /// From indices that the run works out.
+    Gather(Measured),
+}
+
+/// Pads that the run tells, to dims that are known.
+#[derive(Debug)]
+pub struct Measured {
+    axes: AxesPlan,
+    /// Number of pads before.
+    count: usize,
+    /// Axis, its length, and that of the result.
+    parts: Vec<(usize, i64, i64)>,
+    mode: SampleMode,
+}
+
+/// Longest axis whose indices are written out.
+const MOST_INDICES: i64 = 1 << 20;
+
 /// Cuts first, then adds; either may be absent.
 #[derive(Debug)]
-pub struct Plan {
+pub struct Slices {
     cut: Option<(ExtentPlan, ExtentPlan)>,
     add: Option<(ExtentPlan, ExtentPlan)>,
     mode: SampleMode,
@@ -64,14 +89,57 @@ fn mode(node: NodeView<'_>) -> Result<SampleMode, Diag> {
     }
 }
 
+/// Plans a padding of which the run tells the pads, perhaps the axes, and the model the dims of the result.
+fn measured(
+    node: NodeView<'_>,
+    x: &[Dim],
+    mode: SampleMode,
+    target: &Target,
+) -> Result<Option<Measured>, Refusal> {
+    let Some(to) = dims::of_output(node, 0).filter(|to| to.len() == x.len()) else { return Ok(None) };
+    let pads = node.input(1).and_then(|pads| pads.dim(0)).and_then(Dim::known);
+    let Some(count) = pads.and_then(|n| usize::try_from(n / 2).ok()).filter(|&n| n <= x.len()) else {
+        return Ok(None);
+    };
+    axes::list(node, 1, "pads", 2 * count, target)?;
+    let plan = match node.input(3) {
+        None => AxesPlan::Known((0..count).collect()),
+        Some(list) => match list.const_i64s() {
+            Some(list) => {
+                let list = list.iter().map(|&axis| check::axis(axis, x.len(), "axes"));
+                AxesPlan::Known(list.collect::<Result<_, _>>()?)
+            }
+            None => {
+                axes::list(node, 3, "axes", count, target)?;
+                AxesPlan::Input(3)
+            }
+        },
+    };
+    let mut parts = Vec::new();
+    for (axis, &to) in to.iter().enumerate() {
+        if matches!(&plan, AxesPlan::Known(list) if !list.contains(&axis)) {
+            continue;
+        }
+        let Some(from) = x[axis].known() else { return Ok(None) };
+        if to == 0 {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        if to > MOST_INDICES || from > MOST_INDICES {
+            return Ok(None);
+        }
+        parts.push((axis, from, to));
+    }
+    Ok(Some(Measured { axes: plan, count, parts, mode }))
+}
+
 impl Converter for Pad {
     type Plan = Plan;
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Pad", 25)],
         dtypes: check::CARRIED,
-        layers: "ISliceLayer",
-        limits: "pads constant (mode `constant`: or computed from dims); reflected pads smaller than the dim",
+        layers: "ISliceLayer, IGatherLayer",
+        limits: "pads constant (mode `constant`: or computed from dims), or all dims declared; reflected pads below the dim",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -119,9 +187,6 @@ impl Converter for Pad {
             return Err(Refusal::new(Code::RANK, "a scalar has no axes to pad").slot("data"));
         }
         let mode = mode(node).map_err(crate::ctx::window::refused)?;
-        if node.input(3).is_some() {
-            check::constant(node, 3, "axes")?;
-        }
         if let Some(value) = node.input(2)
             && (value.dtype() != Some(x.dtype)
                 || value.shape().is_none_or(|s| s.iter().any(|d| *d != Dim::Known(1))))
@@ -129,7 +194,16 @@ impl Converter for Pad {
             let why = format!("must be a scalar of {}", x.dtype);
             return Err(Refusal::new(Code::CONSTANT_VALUE, why).slot("constant_value"));
         }
-        let pads = pads(node, x.rank()).map_err(crate::ctx::window::refused)?.ok_or_else(|| {
+        let pads = pads(node, x.rank()).map_err(crate::ctx::window::refused)?;
+        if pads.is_none()
+            && let Some(measured) = measured(node, x.shape, mode, target)?
+        {
+            return Ok(Plan::Gather(measured));
+        }
+        if node.input(3).is_some() {
+            check::constant(node, 3, "axes")?;
+        }
+        let pads = pads.ok_or_else(|| {
             Refusal::new(Code::SHAPE_VALUE, "the pads are known only at run time").slot("pads")
         })?;
         let own = |axis| extent::own_dim(node, 0, axis);
@@ -157,7 +231,7 @@ impl Converter for Pad {
         }
         if mode == SampleMode::Fill {
             // Outside is the same value wherever a cut ends, so one slice does both.
-            return Ok(Plan { cut: None, add: slice(&pads)?, mode });
+            return Ok(Plan::Slices(Slices { cut: None, add: slice(&pads)?, mode }));
         }
         if pads.iter().any(|(a, b)| a.known().is_none() || b.known().is_none()) {
             return Err(Refusal::new(Code::NOT_CONSTANT, "must be constants in this mode").slot("pads"));
@@ -192,25 +266,116 @@ impl Converter for Pad {
             Some((starts, _)) => slice(&pads)?.map(|(_, sizes)| (starts, sizes)),
             None => None,
         };
-        Ok(Plan { cut, add, mode })
+        Ok(Plan::Slices(Slices { cut, add, mode }))
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let mut x = cx.input(0);
-        let dtype = cx.dtype(x);
+        let plan = match plan {
+            Plan::Slices(plan) => plan,
+            Plan::Gather(plan) => return vec![gathered(cx, x, &plan)],
+        };
         if let Some((start, size)) = &plan.cut {
             x = slice(cx, x, start, size, SampleMode::Strict, None);
         }
         if let Some((start, size)) = &plan.add {
-            let fill = (plan.mode == SampleMode::Fill).then(|| match cx.optional(2) {
-                Some(value) if cx.rank(value) == 0 => value,
-                Some(value) => cx.reshape(value, Vec::new()),
-                None => cx.scalar(dtype, 0, 0.0),
-            });
+            let fill = (plan.mode == SampleMode::Fill).then(|| value(cx, x));
             x = slice(cx, x, start, size, plan.mode, fill);
         }
         vec![x]
     }
+}
+
+/// What is added in mode `constant`, of rank 0.
+fn value(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
+    match cx.optional(2) {
+        Some(value) if cx.rank(value) == 0 => value,
+        Some(value) => cx.reshape(value, Vec::new()),
+        None => {
+            let dtype = cx.dtype(x);
+            cx.scalar(dtype, 0, 0.0)
+        }
+    }
+}
+
+/// Gathers along each axis from indices that the pads before it give; those after it follow from the dims.
+fn gathered(cx: &mut Emit<'_>, x: TensorId, plan: &Measured) -> TensorId {
+    let rank = cx.rank(x);
+    let pads = axes::part(cx, 1, 0, plan.count);
+    let mut y = x;
+    let mut masks: Option<TensorId> = None;
+    for &(axis, from, to) in &plan.parts {
+        let before = axes::value(cx, &plan.axes, pads, (axis, rank), 0);
+        let line = axes::line(cx, to);
+        let at = cx.elementwise(line, before, ElementWiseOp::Sub);
+        let indices = match plan.mode {
+            SampleMode::Fill => {
+                let (low, high) = (cx.i64s(&[-1]), cx.i64s(&[from]));
+                let above = cx.elementwise(at, low, ElementWiseOp::Greater);
+                let below = cx.elementwise(at, high, ElementWiseOp::Less);
+                let inside = cx.elementwise(above, below, ElementWiseOp::And);
+                let others: Vec<u32> = (0..rank as u32).filter(|&k| k as usize != axis).collect();
+                let inside = match others.is_empty() {
+                    true => inside,
+                    false => cx.one(Layer::Unsqueeze { x: inside, axes: others }),
+                };
+                masks = Some(masks.map_or(inside, |all| cx.elementwise(all, inside, ElementWiseOp::And)));
+                at
+            }
+            mode => inner(cx, mode, at, before, (from, to)),
+        };
+        let indices = axes::clamped(cx, indices, 0, from - 1);
+        let (axis, mode) = (axis as u32, GatherMode::Default);
+        y = cx.one(Layer::Gather { data: y, indices, axis, mode, batch_dims: 0 });
+    }
+    let Some(condition) = masks else { return y };
+    let fill = value(cx, x);
+    let else_input = cx.reshape(fill, vec![1; rank]);
+    cx.one(Layer::Select { condition, then_input: y, else_input })
+}
+
+/// Which place of the axis stands at `at` = place of the result − pad before: what a negative pad cuts off is gone
+/// first, and the rest, of length L, is continued.
+fn inner(
+    cx: &mut Emit<'_>,
+    mode: SampleMode,
+    at: TensorId,
+    before: TensorId,
+    (from, to): (i64, i64),
+) -> TensorId {
+    let (zero, one) = (cx.i64s(&[0]), cx.i64s(&[1]));
+    // First place that is left, and the length: the pad after is what the dims lack.
+    let cut = cx.elementwise(zero, before, ElementWiseOp::Sub);
+    let first = cx.elementwise(cut, zero, ElementWiseOp::Max);
+    let grown = cx.i64s(&[to - from]);
+    let after = cx.elementwise(grown, before, ElementWiseOp::Sub);
+    let after = cx.elementwise(after, zero, ElementWiseOp::Min);
+    let length = cx.i64s(&[from]);
+    let end = cx.elementwise(length, after, ElementWiseOp::Sum);
+    let length = cx.elementwise(end, first, ElementWiseOp::Sub);
+    let last = cx.elementwise(length, one, ElementWiseOp::Sub);
+    let at = cx.elementwise(at, first, ElementWiseOp::Sub);
+    let rest = |cx: &mut Emit<'_>, of: TensorId| {
+        let of = cx.elementwise(of, one, ElementWiseOp::Max);
+        let whole = cx.elementwise(at, of, ElementWiseOp::FloorDiv);
+        let whole = cx.elementwise(whole, of, ElementWiseOp::Prod);
+        cx.elementwise(at, whole, ElementWiseOp::Sub)
+    };
+    let place = match mode {
+        SampleMode::Wrap => rest(cx, length),
+        SampleMode::Reflect => {
+            let period = cx.elementwise(last, last, ElementWiseOp::Sum);
+            let forth = rest(cx, period);
+            let back = cx.elementwise(period, forth, ElementWiseOp::Sub);
+            let beyond = cx.elementwise(forth, last, ElementWiseOp::Greater);
+            cx.one(Layer::Select { condition: beyond, then_input: back, else_input: forth })
+        }
+        _ => {
+            let place = cx.elementwise(at, zero, ElementWiseOp::Max);
+            cx.elementwise(place, last, ElementWiseOp::Min)
+        }
+    };
+    cx.elementwise(place, first, ElementWiseOp::Sum)
 }
 
 fn slice(
@@ -274,6 +439,21 @@ mod tests {
         Case::new("Pad", 25).input(bools([2], &[true; 2])).constant(list(&[1, 1])).check(Tolerance::Exact);
         let symbolic = Case::new("Pad", 25).input(noise([4])).input(list(&[1, 2])).sizes(1, ["a", "b"]);
         symbolic.check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn told_by_the_run() {
+        let open = |pads: &[i64]| Case::new("Pad", 25).input(noise([4, 5])).input(list(pads));
+        for mode in ["constant", "reflect", "edge", "wrap"] {
+            open(&[1, 2, 3, 0]).str("mode", mode).declared(0, &[8, 7]).check(Tolerance::Exact);
+            open(&[-1, 2, 2, -2]).str("mode", mode).declared(0, &[5, 5]).check(Tolerance::Exact);
+            open(&[0, -1, -2, 2]).str("mode", mode).declared(0, &[2, 6]).check(Tolerance::Exact);
+            let axes = open(&[1, 2]).absent().str("mode", mode).declared(0, &[4, 8]);
+            axes.clone().input(list(&[-1])).check(Tolerance::Exact);
+            axes.constant(list(&[1])).check(Tolerance::Exact);
+        }
+        open(&[1, 2, 3, 0]).input(f32s([1], &[1.5])).declared(0, &[8, 7]).check(Tolerance::Exact);
+        open(&[-4, 0, 0, 0]).declared(0, &[0, 5]).refused(Code::SHAPE);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! start, limit, delta [] T  ->  output [⌈(limit − start) / delta⌉] T
 //! Opsets: 11; 27 f16 and bf16.     TensorRT: IFillLayer (linspace).
-//! Limits: f32, i32, i64; the count constant, or computed from dims, or bounded.
+//! Limits: the count constant, or computed from dims, or bounded, or declared. f16 and bf16 run in f32.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -19,7 +19,7 @@ use trtc_network::{
 #[derive(Debug)]
 pub struct Range;
 
-const DTYPES: &[DType] = &[DType::F32, DType::I32, DType::I64];
+const DTYPES: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64];
 
 /// How many numbers.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Converter for Range {
         keys: &[Key::onnx("Range", 27)],
         dtypes: DTYPES,
         layers: "IFillLayer",
-        limits: "f32, i32, i64; the count constant, or computed from dims, or bounded",
+        limits: "the count constant, or computed from dims, or bounded, or declared",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -68,6 +68,7 @@ impl Converter for Range {
             Code::RANK,
             Code::SHAPE,
             Code::SHAPE_VALUE,
+            Code::COMPUTE_CAPABILITY,
             Code::INVALID,
         ],
     };
@@ -89,7 +90,7 @@ impl Converter for Range {
         for (slot, name) in ["start", "limit", "delta"].into_iter().enumerate() {
             check::operand(node, slot, name, DTYPES, target)?;
         }
-        let n = count(node).map_err(crate::ctx::window::refused)?;
+        let n = dims::declared(node, count(node).map_err(crate::ctx::window::refused)?, 0, 0);
         if n == Dim::Known(0) {
             return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
         }
@@ -102,11 +103,14 @@ impl Converter for Range {
 
     fn emit(&self, Plan(count): Plan, cx: &mut Emit<'_>) -> Outputs {
         let (start, delta) = (cx.input(0), cx.input(2));
-        let to = cx.dtype(start);
+        let dtype = cx.dtype(start);
+        let to = if dtype.is_float() { DType::F32 } else { dtype };
+        let (start, delta) = (cx.cast(start, to), cx.cast(delta, to));
         let alpha = if cx.rank(start) == 0 { start } else { cx.reshape(start, Vec::new()) };
         let beta = cx.reshape(delta, vec![1]);
         let shape: Extent = cx.extent(&count);
-        vec![cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to })]
+        let numbers = cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to });
+        vec![cx.cast(numbers, dtype)]
     }
 }
 
@@ -128,7 +132,8 @@ mod tests {
         range(0, 5, 1).unranked(0).refused(Code::RANK_UNKNOWN);
         let of = |t: trtc_ir::Tensor| Case::new("Range", 27).input(t.clone()).input(t.clone()).input(t);
         of(f64s([], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
-        of(f16s([], &[1.0])).refused(Code::DTYPE_KERNEL);
+        of(i8s([], &[1])).refused(Code::DTYPE_KERNEL);
+        of(bf16s([], &[1.0])).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
         of(noise([1; 9])).refused(Code::RANK);
         Case::new("Range", 27).absent().input(noise([])).refused(Code::INVALID);
     }
@@ -153,6 +158,10 @@ mod tests {
         let f = |v| f32s([], &[v]);
         let floats = Case::new("Range", 27).constant(f(0.5)).constant(f(-1.1)).constant(f(-0.25));
         floats.check(F32);
+        range(10, 4, -2).declared(0, &[3]).check(Tolerance::Exact);
+        let half = |v| f16s([], &[v]);
+        let half = Case::new("Range", 27).input(half(1.0)).input(half(2.0)).input(half(0.3));
+        half.declared(0, &[4]).gives(F16, &[f16s([4], &[1.0, 1.3, 1.6, 1.9])]);
         range(2, 9, 3).sizes(0, ["2"]).sizes(1, ["N"]).sizes(2, ["3"]).check(Tolerance::Exact);
         range(9, 2, -3).sizes(0, ["N"]).sizes(1, ["2"]).sizes(2, ["-3"]).check(Tolerance::Exact);
         let narrow = |v| i32s([1], &[v]);

@@ -1,13 +1,14 @@
 //! ReduceSum, Mean, Max, Min, Prod, L1, L2, LogSum, LogSumExp, SumSquare.
 //!
-//! x [d0..dn] T, (axes [k] i64, constant)  ->  y [d0..dn with 1, or without the axes] T
+//! x [d0..dn] T, (axes [k] i64)  ->  y [d0..dn with 1, or without the axes] T
 //! Opsets: axes as attribute up to 11 (Sum), 13 (others); 13, 18 as input, noop_with_empty_axes; 20 bool (Max, Min).
 //! TensorRT: IReduceLayer with IUnaryLayer, IElementWiseLayer. f16 and bf16 are added up in f32.
-//! Limits: floats; Sum, Mean, Max, Min, Prod, L1, SumSquare also i32, i64; Max, Min also bool, u8, i8; axes constant; not empty.
+//! Limits: floats; Sum, Mean, Max, Min, Prod, L1, SumSquare also i32, i64; Max, Min also bool, u8, i8; not empty;
+//! axes constant, or of a number that the declared dims of the result leave few choices for: the run picks one.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, dims, elementwise, shape, small},
+    ctx::{axes as run_axes, check, dims, elementwise, shape, small},
     emit::carrier,
 };
 use trtc_bundle::{DType, Target};
@@ -39,12 +40,22 @@ enum Kind {
 #[derive(Debug)]
 pub struct Plan {
     kind: Kind,
-    axes: Vec<u32>,
+    /// Axes that it may be; one choice unless the run picks.
+    choices: Vec<Choice>,
     keep_dims: bool,
     dtype: DType,
+}
+
+/// Axes that are reduced.
+#[derive(Debug)]
+struct Choice {
+    axes: Vec<u32>,
     /// Number of elements that go into one, for the mean of integers.
     count: i64,
 }
+
+/// Most reductions that are computed for the run to pick from.
+const MOST_CHOICES: usize = 8;
 
 fn kind(node: NodeView<'_>) -> Kind {
     match node.op() {
@@ -89,6 +100,26 @@ fn axes(node: NodeView<'_>, rank: usize) -> Result<Option<Vec<usize>>, Diag> {
     Ok(Some(if all { (0..rank).collect() } else { Vec::new() }))
 }
 
+/// Sets of axes, as many as the input names, that leave just the dims that the model declares for the result.
+fn choices(node: NodeView<'_>, x: &[Dim]) -> Option<Vec<Vec<usize>>> {
+    let count = node.input(1)?.dim(0)?.known()?;
+    let to = dims::of_output(node, 0)?;
+    let from = x.iter().map(Dim::known).collect::<Option<Vec<i64>>>()?;
+    let keep = node.int("keepdims", 1) != 0;
+    let left = |axes: &[usize]| -> Vec<i64> {
+        let dims = from.iter().enumerate();
+        dims.filter_map(|(axis, &dim)| match axes.contains(&axis) {
+            true => keep.then_some(1),
+            false => Some(dim),
+        })
+        .collect()
+    };
+    let sets = (0u32..1 << from.len().min(8)).filter(|set| i64::from(set.count_ones()) == count);
+    let axes = sets.map(|set| (0..from.len()).filter(|axis| set >> axis & 1 == 1).collect::<Vec<_>>());
+    let fitting: Vec<Vec<usize>> = axes.filter(|axes| left(axes) == to).collect();
+    (1..=MOST_CHOICES).contains(&fitting.len()).then_some(fitting)
+}
+
 impl Converter for Reduce {
     type Plan = Plan;
 
@@ -107,7 +138,7 @@ impl Converter for Reduce {
         ],
         dtypes: check::NUMBERS,
         layers: "IReduceLayer, IUnaryLayer, IElementWiseLayer",
-        limits: "axes constant; L2, LogSum, LogSumExp: floating point",
+        limits: "axes constant, or told by the declared result; L2, LogSum, LogSumExp: floating point",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -154,23 +185,32 @@ impl Converter for Reduce {
         let kind = kind(node);
         let x = elementwise::gate(node, 0, "data", allowed(kind), target)?;
         check::never_empty(&x, "data")?;
-        let axes = axes(node, x.rank())
-            .map_err(|diag| Refusal::new(Code::INVALID, diag.why).slot("axes"))?
-            .ok_or_else(|| Refusal::new(Code::NOT_CONSTANT, "must be a constant").slot("axes"))?;
-        let count = dims::product(axes.iter().map(|&axis| &x.shape[axis]));
-        let count = match (kind, x.dtype.is_int()) {
-            (Kind::Mean, true) => count.known().ok_or_else(|| {
-                Refusal::new(Code::DIM_UNKNOWN, "the mean of a number of integers that is not known")
-                    .slot("data")
-            })?,
-            _ => 0,
+        let axes = axes(node, x.rank()).map_err(|diag| Refusal::new(Code::INVALID, diag.why).slot("axes"))?;
+        let sets = match axes {
+            Some(axes) => vec![axes],
+            None => {
+                let sets = choices(node, x.shape)
+                    .ok_or_else(|| Refusal::new(Code::NOT_CONSTANT, "must be a constant").slot("axes"))?;
+                check::operand(node, 1, "axes", &[DType::I64, DType::I32], target)?;
+                sets
+            }
+        };
+        let choice = |axes: Vec<usize>| {
+            let count = dims::product(axes.iter().map(|&axis| &x.shape[axis]));
+            let count = match (kind, x.dtype.is_int()) {
+                (Kind::Mean, true) => count.known().ok_or_else(|| {
+                    Refusal::new(Code::DIM_UNKNOWN, "the mean of a number of integers that is not known")
+                        .slot("data")
+                })?,
+                _ => 0,
+            };
+            Ok(Choice { axes: axes.into_iter().map(|axis| axis as u32).collect(), count })
         };
         Ok(Plan {
             kind,
-            axes: axes.into_iter().map(|axis| axis as u32).collect(),
+            choices: sets.into_iter().map(choice).collect::<Result<_, Refusal>>()?,
             keep_dims: node.int("keepdims", 1) != 0,
             dtype: x.dtype,
-            count,
         })
     }
 
@@ -182,11 +222,24 @@ impl Converter for Reduce {
             DType::F16 | DType::Bf16 if !exact => cx.cast(x, DType::F32),
             _ => x,
         };
-        let y = reduced(&plan, cx, x);
-        let y = match (plan.keep_dims, plan.axes.is_empty()) {
-            (false, false) => cx.one(Layer::Squeeze { x: y, axes: plan.axes.clone() }),
-            _ => y,
-        };
+        let rank = cx.rank(x);
+        let mut picked: Option<TensorId> = None;
+        for choice in &plan.choices {
+            let y = reduced(&plan, choice, cx, x);
+            let y = match (plan.keep_dims, choice.axes.is_empty()) {
+                (false, false) => cx.one(Layer::Squeeze { x: y, axes: choice.axes.clone() }),
+                _ => y,
+            };
+            picked = Some(match picked {
+                None => y,
+                Some(other) => {
+                    let to = cx.rank(y);
+                    let condition = is_named(cx, &choice.axes, rank, to);
+                    cx.one(Layer::Select { condition, then_input: y, else_input: other })
+                }
+            });
+        }
+        let Some(y) = picked else { return Outputs::new() };
         vec![match plan.dtype {
             DType::Bool => {
                 let zero = elementwise::scalar_like(cx, y, 0.0);
@@ -197,11 +250,22 @@ impl Converter for Reduce {
     }
 }
 
+/// Whether the run names just these axes: a bool of rank `to`. All choices have the same number of them.
+fn is_named(cx: &mut Emit<'_>, list: &[u32], rank: usize, to: usize) -> TensorId {
+    let mut all = None;
+    for &axis in list {
+        let one = run_axes::named(cx, 1, axis as usize, rank);
+        all = Some(all.map_or(one, |all| cx.elementwise(all, one, ElementWiseOp::And)));
+    }
+    let all = all.unwrap_or_else(|| cx.scalar(DType::Bool, 1, 1.0));
+    cx.reshape(all, vec![1; to])
+}
+
 /// The reduction with the axes kept. No axes: the steps around the reduction remain.
-fn reduced(plan: &Plan, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
-    let reduce = |cx: &mut Emit<'_>, x: TensorId, op: ReduceOp| match plan.axes.is_empty() {
+fn reduced(plan: &Plan, choice: &Choice, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
+    let reduce = |cx: &mut Emit<'_>, x: TensorId, op: ReduceOp| match choice.axes.is_empty() {
         true => x,
-        false => cx.one(Layer::Reduce { x, op, axes: plan.axes.clone(), keep_dims: true }),
+        false => cx.one(Layer::Reduce { x, op, axes: choice.axes.clone(), keep_dims: true }),
     };
     match plan.kind {
         Kind::Sum => reduce(cx, x, ReduceOp::Sum),
@@ -210,7 +274,7 @@ fn reduced(plan: &Plan, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
         Kind::Prod => reduce(cx, x, ReduceOp::Prod),
         Kind::Mean if plan.dtype.is_int() => {
             let sum = reduce(cx, x, ReduceOp::Sum);
-            let count = elementwise::scalar_like(cx, sum, plan.count as f64);
+            let count = elementwise::scalar_like(cx, sum, choice.count as f64);
             cx.elementwise(sum, count, ElementWiseOp::Div)
         }
         Kind::Mean => reduce(cx, x, ReduceOp::Avg),
@@ -303,6 +367,24 @@ mod tests {
             case.gives(F32, &[expected]);
             Case::new(key.op, key.since).input(f32s([], &[2.0])).check(F32);
         }
+    }
+
+    #[test]
+    fn axes_of_the_run() {
+        let values = [1.0, 3.0, 2.0, 5.0, 4.0, 6.0, 2.0, 1.0, 7.0, 3.0, 2.0, 2.0];
+        for key in Reduce::DEF.keys {
+            let case = Case::new(key.op, key.since).input(of_dtype(DType::F32, [3, 2, 2], &values));
+            let axes = |list: &[i64]| case.clone().input(i64s([list.len() as i64], list));
+            axes(&[-2]).declared(0, &[3, 1, 2]).check(F32);
+            axes(&[1]).int("keepdims", 0).declared(0, &[3, 2]).check(F32);
+            axes(&[-1]).int("keepdims", 0).declared(0, &[3, 2]).check(F32);
+            axes(&[-1, 0]).int("keepdims", 0).declared(0, &[2]).check(F32);
+            axes(&[0, 1]).int("keepdims", 0).declared(0, &[2]).check(F32);
+        }
+        let mean = Case::new("ReduceMean", 18).input(i32s([2, 2], &[1, 2, 4, 8])).input(i64s([1], &[0]));
+        mean.int("keepdims", 0).declared(0, &[2]).check(Tolerance::Exact);
+        let line = Case::new("ReduceSum", 13).input(f32s([1, 1, 2], &[1.0, 2.0])).input(i64s([2], &[0, -2]));
+        line.declared(0, &[1, 1, 2]).check(Tolerance::Exact);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Slice: a strided part of a tensor.
 //!
 //! data [d0..dn] T, starts [k] i, ends [k] i, axes [k] i, steps [k] i  ->  output [e0..en] T
-//! Opsets: 1 attributes; 10 inputs, steps; 11 negative axes; 13 wider types.     TensorRT: ISliceLayer.
-//! Limits: axes and steps constant; starts and ends constant, or computed from dims, or bounded.
+//! Opsets: 1 attributes; 10 inputs, steps; 11 negative axes; 13 wider types.     TensorRT: ISliceLayer;
+//! IGatherLayer (what is taken is known only at run time, but not how much).
+//! Limits: axes and steps constant; starts and ends constant, or computed from dims, or bounded; or all dims declared.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
+        axes::{self, AxesPlan},
         check, dims,
         extent::{self, DimPlan, ExtentPlan},
         shape,
@@ -15,17 +17,37 @@ use crate::{
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
-    Layer,
-    layer::{Extent, SampleMode},
+    Layer, TensorId,
+    layer::{ElementWiseOp, Extent, GatherMode, SampleMode},
 };
 
 /// The converter.
 #[derive(Debug)]
 pub struct Slice;
 
-/// Start, size and stride; `None` when everything is taken.
+/// How the part is taken.
 #[derive(Debug)]
-pub struct Plan(Option<(ExtentPlan, ExtentPlan, Vec<i64>)>);
+pub enum Plan {
+    /// Everything is.
+    All,
+    /// Start, size and stride.
+    Part(ExtentPlan, ExtentPlan, Vec<i64>),
+    /// At indices that the run works out.
+    Gather(Measured),
+}
+
+/// A part of known dims from places that the run tells.
+#[derive(Debug)]
+pub struct Measured {
+    axes: AxesPlan,
+    /// Number of starts.
+    count: usize,
+    /// Axis, its length, and how many are taken.
+    parts: Vec<(usize, i64, i64)>,
+}
+
+/// Most indices along an axis that are written out.
+const MOST_INDICES: i64 = 1 << 20;
 
 /// The part of one axis that is taken.
 struct Part {
@@ -97,14 +119,55 @@ fn cut(node: NodeView<'_>, dim: &Dim, start: &Dim, end: &Dim, step: i64) -> (Dim
     (start, size)
 }
 
+/// Plans a slice of which the run tells the starts, perhaps the axes and steps, and the model the dims of the result.
+fn measured(node: NodeView<'_>, x: &[Dim], target: &Target) -> Result<Option<Measured>, Refusal> {
+    let Some(to) = dims::of_output(node, 0).filter(|to| to.len() == x.len()) else { return Ok(None) };
+    let Some(count) = node.input(1).and_then(|starts| starts.dim(0)).and_then(Dim::known) else {
+        return Ok(None);
+    };
+    let Some(count) = usize::try_from(count).ok().filter(|&count| count <= x.len()) else { return Ok(None) };
+    axes::list(node, 1, "starts", count, target)?;
+    let plan = match node.input(3) {
+        None => AxesPlan::Known((0..count).collect()),
+        Some(list) => match list.const_i64s() {
+            Some(list) => {
+                let list = list.iter().map(|&axis| check::axis(axis, x.len(), "axes"));
+                AxesPlan::Known(list.collect::<Result<_, _>>()?)
+            }
+            None => {
+                axes::list(node, 3, "axes", count, target)?;
+                AxesPlan::Input(3)
+            }
+        },
+    };
+    if node.input(4).is_some() {
+        axes::list(node, 4, "steps", count, target)?;
+    }
+    let mut parts = Vec::new();
+    for (axis, &to) in to.iter().enumerate() {
+        if matches!(&plan, AxesPlan::Known(list) if !list.contains(&axis)) {
+            continue;
+        }
+        let Some(from) = x[axis].known() else { return Ok(None) };
+        if to == 0 {
+            return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
+        }
+        if to > from.min(MOST_INDICES) {
+            return Ok(None);
+        }
+        parts.push((axis, from, to));
+    }
+    Ok(Some(Measured { axes: plan, count, parts }))
+}
+
 impl Converter for Slice {
     type Plan = Plan;
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Slice", 13)],
         dtypes: check::CARRIED,
-        layers: "ISliceLayer",
-        limits: "axes and steps constant; starts and ends constant, or computed from dims, or bounded",
+        layers: "ISliceLayer, IGatherLayer",
+        limits: "axes, steps constant; starts, ends constant, or computed from dims, or bounded; or all dims declared",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -142,7 +205,16 @@ impl Converter for Slice {
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
-        let parts = parts(node, x.shape).map_err(crate::ctx::window::refused)?.ok_or_else(|| {
+        let parts = parts(node, x.shape).map_err(crate::ctx::window::refused)?;
+        let open = |part: &Part| {
+            extent::plan_dim(node, &part.start).is_none() || extent::plan_dim(node, &part.size).is_none()
+        };
+        if parts.as_ref().is_none_or(|parts| parts.iter().any(open))
+            && let Some(measured) = measured(node, x.shape, target)?
+        {
+            return Ok(Plan::Gather(measured));
+        }
+        let parts = parts.ok_or_else(|| {
             Refusal::new(Code::NOT_CONSTANT, "axes and steps must be constants").slot("axes")
         })?;
         let mut starts = vec![DimPlan::Fixed(0); x.rank()];
@@ -161,16 +233,51 @@ impl Converter for Slice {
             sizes[part.axis] = extent::require_dim(node, &part.size, "ends")?;
             strides[part.axis] = part.step;
         }
-        Ok(Plan((!all).then_some((ExtentPlan::Dims(starts), ExtentPlan::Dims(sizes), strides))))
+        Ok(match all {
+            true => Plan::All,
+            false => Plan::Part(ExtentPlan::Dims(starts), ExtentPlan::Dims(sizes), strides),
+        })
     }
 
-    fn emit(&self, Plan(part): Plan, cx: &mut Emit<'_>) -> Outputs {
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
-        let Some((start, size, stride)) = part else { return vec![x] };
+        let (start, size, stride) = match plan {
+            Plan::All => return vec![x],
+            Plan::Gather(plan) => return vec![taken(cx, x, &plan)],
+            Plan::Part(start, size, stride) => (start, size, stride),
+        };
         let (start, size) = (cx.extent(&start), cx.extent(&size));
         let stride = Extent::Static(stride);
         vec![cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })]
     }
+}
+
+/// Gathers along each axis: start + k · step, with the start clamped as the schema says.
+fn taken(cx: &mut Emit<'_>, x: TensorId, plan: &Measured) -> TensorId {
+    let rank = cx.rank(x);
+    let starts = axes::part(cx, 1, 0, plan.count);
+    let steps = cx.node().input(4).is_some().then(|| axes::part(cx, 4, 0, plan.count));
+    let mut y = x;
+    for &(axis, from, to) in &plan.parts {
+        let start = axes::value(cx, &plan.axes, starts, (axis, rank), 0);
+        let step = match steps {
+            Some(steps) => axes::value(cx, &plan.axes, steps, (axis, rank), 1),
+            None => cx.i64s(&[1]),
+        };
+        let (zero, length) = (cx.i64s(&[0]), cx.i64s(&[from]));
+        let from_end = cx.elementwise(start, zero, ElementWiseOp::Less);
+        let wrapped = cx.elementwise(start, length, ElementWiseOp::Sum);
+        let start = cx.one(Layer::Select { condition: from_end, then_input: wrapped, else_input: start });
+        // Backwards the last place is the farthest; forwards nothing is taken from beyond it.
+        let start = axes::clamped(cx, start, 0, from - 1);
+        let line = axes::line(cx, to);
+        let moved = cx.elementwise(line, step, ElementWiseOp::Prod);
+        let indices = cx.elementwise(start, moved, ElementWiseOp::Sum);
+        let indices = axes::clamped(cx, indices, 0, from - 1);
+        let (axis, mode) = (axis as u32, GatherMode::Default);
+        y = cx.one(Layer::Gather { data: y, indices, axis, mode, batch_dims: 0 });
+    }
+    y
 }
 
 fn picked(list: &[Dim], part: &Part) -> Option<Vec<Dim>> {
@@ -232,6 +339,23 @@ mod tests {
         slice(&[0], &[3], &[0], &[1]).dynamic(0, ["N", "6"]).check(Tolerance::Exact);
         let bounded = Case::new("Slice", 13).input(noise([5, 6])).dynamic(0, ["N", "6"]).input(list(&[1]));
         bounded.sizes(1, ["s"]).constant(list(&[i64::MAX])).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn told_by_the_run() {
+        let open = |starts: &[i64], ends: &[i64]| {
+            Case::new("Slice", 13).input(noise([5, 6])).input(list(starts)).input(list(ends))
+        };
+        open(&[1, -4], &[4, 5]).declared(0, &[3, 3]).check(Tolerance::Exact);
+        open(&[2], &[99]).declared(0, &[3, 6]).check(Tolerance::Exact);
+        let axes = open(&[-1, 5], &[i64::MIN, 0]).input(list(&[-1, 0]));
+        axes.input(list(&[-1, -2])).declared(0, &[2, 6]).check(Tolerance::Exact);
+        let steps = open(&[-9], &[4]).constant(list(&[1])).input(list(&[3]));
+        steps.declared(0, &[5, 2]).check(Tolerance::Exact);
+        open(&[5], &[9]).declared(0, &[0, 6]).refused(Code::SHAPE);
+        let narrow =
+            Case::new("Slice", 13).input(counting([4])).input(i32s([1], &[1])).input(i32s([1], &[3]));
+        narrow.declared(0, &[2]).check(Tolerance::Exact);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! input [d0..dn] T, split [k] i64 (optional)  ->  outputs [d0..s(i)..dn] T, k of them
 //! Opsets: 1, 2, 11 split as attribute; 13 as input; 18 num_outputs, the last one smaller.     TensorRT: ISliceLayer.
-//! Limits: sizes constant, or computed from dims.
+//! Limits: sizes constant, or computed from dims, or the model declares the results' dims.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -59,6 +59,14 @@ fn sizes(node: NodeView<'_>, dim: &Dim) -> Result<Option<Vec<Dim>>, Diag> {
     Ok(Some(list))
 }
 
+/// Sizes along the axis as the model declares them, when they make up the dim.
+fn declared(node: NodeView<'_>, axis: usize, dim: &Dim) -> Option<Vec<Dim>> {
+    let size = |slot: usize| node.output(slot)?.dim(axis)?.known();
+    let list = (0..node.output_count()).map(size).collect::<Option<Vec<i64>>>()?;
+    let sum = list.iter().try_fold(0i64, |sum, &size| sum.checked_add(size.max(0)))?;
+    (dim.known() == Some(sum)).then(|| list.into_iter().map(Dim::Known).collect())
+}
+
 impl Converter for Split {
     type Plan = Plan;
 
@@ -66,7 +74,7 @@ impl Converter for Split {
         keys: &[Key::onnx("Split", 18)],
         dtypes: check::CARRIED,
         layers: "ISliceLayer",
-        limits: "sizes constant, or computed from dims",
+        limits: "sizes constant, or computed from dims, or told by the declared results",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -113,7 +121,8 @@ impl Converter for Split {
         let x = check::operand(node, 0, "input", check::CARRIED, target)?;
         check::not_empty(&x, "input")?;
         let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
-        let sizes = sizes(node, &x.shape[axis]).map_err(crate::ctx::window::refused)?.ok_or_else(|| {
+        let sizes = sizes(node, &x.shape[axis]).map_err(crate::ctx::window::refused)?;
+        let sizes = sizes.or_else(|| declared(node, axis, &x.shape[axis])).ok_or_else(|| {
             Refusal::new(Code::SHAPE_VALUE, "the sizes are known only at run time").slot("split")
         })?;
         let mut plan = Vec::new();
@@ -197,6 +206,8 @@ mod tests {
     fn numbers() {
         split().int("num_outputs", 3).outputs(3).dynamic(0, ["N", "7"]).check(Tolerance::Exact);
         split().constant(list(&[2, 5])).outputs(2).check(Tolerance::Exact);
+        let told = split().input(list(&[2, 5])).outputs(2).declared(0, &[2, 2]).declared(1, &[2, 5]);
+        told.check(Tolerance::Exact);
         split().int("num_outputs", 2).outputs(2).dynamic(0, ["2", "N"]).check(Tolerance::Exact);
     }
 }

@@ -1,12 +1,13 @@
 //! Squeeze: drop axes of size 1.
 //!
-//! x [d0..dn] T, axes [k] i64 (constant)  ->  y [rank n+1-k] T
-//! Opsets: 1, 11 axes as attribute; 13 as input; 21, 23, 24, 25 wider types.     TensorRT: ISqueezeLayer.
-//! Limits: axes constant; squeezed dims known to be 1; empty tensors never reach here.
+//! x [d0..dn] T, axes [k] i64  ->  y [rank n+1-k] T
+//! Opsets: 1, 11 axes as attribute; 13 as input; 21, 23, 24, 25 wider types.     TensorRT: ISqueezeLayer,
+//! IShuffleLayer (dims that the model declares).
+//! Limits: axes constant, or the result's dims declared; squeezed dims known to be 1; empty tensors never reach here.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, shape},
+    ctx::{check, reshape, shape},
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
@@ -16,9 +17,14 @@ use trtc_network::Layer;
 #[derive(Debug)]
 pub struct Squeeze;
 
-/// Axes to drop, ascending.
+/// How the axes go.
 #[derive(Debug)]
-pub struct Plan(Vec<u32>);
+pub enum Plan {
+    /// These, ascending.
+    Axes(Vec<u32>),
+    /// Whichever they are, these dims remain.
+    Dims(Vec<i64>),
+}
 
 impl Converter for Squeeze {
     type Plan = Plan;
@@ -26,8 +32,8 @@ impl Converter for Squeeze {
     const DEF: Def = Def {
         keys: &[Key::onnx("Squeeze", 25)],
         dtypes: check::CARRIED,
-        layers: "ISqueezeLayer",
-        limits: "axes constant; squeezed dims known to be 1",
+        layers: "ISqueezeLayer, IShuffleLayer",
+        limits: "axes constant, or told by the declared result; squeezed dims known to be 1",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -57,7 +63,12 @@ impl Converter for Squeeze {
             None => (0..dims.len()).filter(|&k| dims[k] == Dim::Known(1)).collect(),
             Some(axes) => match axes.const_i64s() {
                 Some(list) => shape::axes(&list, dims.len())?,
-                None => return Ok(shape::types([shape::typed(dtype, None)])),
+                None => {
+                    // The number of axes still tells the rank.
+                    let count = axes.dim(0).and_then(Dim::known).and_then(|n| usize::try_from(n).ok());
+                    let rank = count.and_then(|n| dims.len().checked_sub(n));
+                    return Ok(shape::types([shape::typed(dtype, rank.map(|n| vec![Dim::Unknown; n]))]));
+                }
             },
         };
         for &axis in &axes {
@@ -77,6 +88,11 @@ impl Converter for Squeeze {
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::never_empty(&x, "data")?;
+        if node.input(1).is_some_and(|axes| axes.constant().is_none())
+            && let Some(dims) = reshape::declared(node, x.shape)
+        {
+            return Ok(Plan::Dims(dims));
+        }
         let axes: Vec<usize> = match node.input(1) {
             Some(_) => check::constant_i64s(node, 1, "axes")?
                 .into_iter()
@@ -97,11 +113,15 @@ impl Converter for Squeeze {
         }
         let mut axes: Vec<u32> = axes.into_iter().map(|axis| axis as u32).collect();
         axes.sort_unstable();
-        Ok(Plan(axes))
+        Ok(Plan::Axes(axes))
     }
 
-    fn emit(&self, Plan(axes): Plan, cx: &mut Emit<'_>) -> Outputs {
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
+        let axes = match plan {
+            Plan::Axes(axes) => axes,
+            Plan::Dims(dims) => return vec![cx.reshape(x, dims)],
+        };
         vec![if axes.is_empty() { cx.one(Layer::Identity { x }) } else { cx.one(Layer::Squeeze { x, axes }) }]
     }
 }
@@ -135,6 +155,7 @@ mod tests {
     #[test]
     fn numbers() {
         squeeze().check(Tolerance::Exact);
+        squeeze().input(list(&[-1])).declared(0, &[1, 3]).check(Tolerance::Exact);
         squeeze().constant(list(&[0])).dynamic(0, ["1", "N", "M"]).check(Tolerance::Exact);
     }
 

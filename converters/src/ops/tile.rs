@@ -2,12 +2,12 @@
 //!
 //! input [d0..dn] T, repeats [n+1] i64  ->  output [d0·r0..dn·rn] T
 //! Opsets: 1 scalar inputs (dropped at import); 6; 13 wider types.     TensorRT: ISliceLayer (wrap).
-//! Limits: repeats constant, or computed from dims, or bounded.
+//! Limits: repeats constant, or computed from dims, or bounded, or the model declares the result's dims.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check,
+        check, dims,
         extent::{self, ExtentPlan},
         shape,
     },
@@ -34,7 +34,7 @@ impl Converter for Tile {
         keys: &[Key::onnx("Tile", 13)],
         dtypes: check::CARRIED,
         layers: "ISliceLayer",
-        limits: "repeats constant, or computed from dims, or bounded",
+        limits: "repeats constant, or computed from dims, or bounded, or told by the declared result",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -79,6 +79,13 @@ impl Converter for Tile {
         let x = check::operand(node, 0, "input", check::CARRIED, target)?;
         check::never_empty(&x, "input")?;
         let repeats = node.input(1).and_then(|repeats| repeats.elements()).filter(|l| l.len() == x.rank());
+        if let (None, Some(to)) = (repeats, dims::of_output(node, 0)) {
+            let whole =
+                |(to, from): (&i64, &Dim)| from.known().is_some_and(|d| d > 0 && *to >= d && to % d == 0);
+            if to.len() == x.rank() && to.iter().zip(x.shape).all(whole) {
+                return Ok(Plan(Some(ExtentPlan::fixed(&to))));
+            }
+        }
         let repeats = repeats.ok_or_else(|| {
             Refusal::new(Code::SHAPE_VALUE, "the repeats are known only at run time").slot("repeats")
         })?;
@@ -137,6 +144,8 @@ mod tests {
     fn numbers() {
         tile(&[2, 3]).check(Tolerance::Exact);
         tile(&[1, 1]).check(Tolerance::Exact);
+        let told = Case::new("Tile", 13).input(noise([2, 3])).input(list(&[2, 3]));
+        told.declared(0, &[4, 9]).check(Tolerance::Exact);
         tile(&[1, 2]).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
         Case::new("Tile", 13).input(bools([2], &[true, false])).constant(list(&[3])).check(Tolerance::Exact);
     }

@@ -7,7 +7,7 @@
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check, elementwise,
+        check, dims, elementwise,
         extent::{self, ExtentPlan},
         first, shape,
     },
@@ -92,7 +92,8 @@ impl Converter for TopK {
         let x = elementwise::gate(node, 0, "X", check::WITH_BYTES, target)?;
         check::never_empty(&x, "X")?;
         let axis = check::axis(node.int("axis", -1), x.rank(), "axis")?;
-        let k = k_of(node);
+        let k = dims::declared(node, k_of(node), 0, axis);
+        let k = dims::declared(node, k, 1, axis);
         let range = node.symbols().interval(&k);
         if range.min.is_some_and(|min| min < 1) || range.max.is_some_and(|max| max > MAX_K) {
             let text = node.symbols().show(&k);
@@ -179,6 +180,8 @@ mod tests {
         let case = case(DType::F32).dynamic(0, ["3", "N"]).input(i64s([1], &[4])).sizes(1, ["N"]);
         assert_eq!(case.types(), ["f32[3 x N]", "i64[3 x N]"]);
         case.layers();
+        let told = Case::new("TopK", 24).input(of_dtype(DType::F32, [3, 4], &VALUES)).input(i64s([1], &[2]));
+        told.outputs(2).declared(1, &[3, 2]).check(Tolerance::Exact);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Unsqueeze: insert axes of size 1.
 //!
-//! data [d0..dn] T, axes [k] i64 (constant)  ->  expanded [rank n+1+k] T
-//! Opsets: 1, 11 axes as attribute; 13 as input; 21, 23, 24, 25 wider types.     TensorRT: IUnsqueezeLayer.
-//! Limits: axes constant; at most 8 dims result.
+//! data [d0..dn] T, axes [k] i64  ->  expanded [rank n+1+k] T
+//! Opsets: 1, 11 axes as attribute; 13 as input; 21, 23, 24, 25 wider types.     TensorRT: IUnsqueezeLayer,
+//! IShuffleLayer (dims that the model declares).
+//! Limits: axes constant, or the result's dims declared; at most 8 dims result.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, shape},
+    ctx::{check, reshape, shape},
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -16,9 +17,14 @@ use trtc_network::Layer;
 #[derive(Debug)]
 pub struct Unsqueeze;
 
-/// Places of the new axes in the result, ascending.
+/// How the axes come.
 #[derive(Debug)]
-pub struct Plan(Vec<u32>);
+pub enum Plan {
+    /// At these places of the result, ascending.
+    Axes(Vec<u32>),
+    /// Wherever they are, these dims result.
+    Dims(Vec<i64>),
+}
 
 impl Converter for Unsqueeze {
     type Plan = Plan;
@@ -26,8 +32,8 @@ impl Converter for Unsqueeze {
     const DEF: Def = Def {
         keys: &[Key::onnx("Unsqueeze", 25)],
         dtypes: check::CARRIED,
-        layers: "IUnsqueezeLayer",
-        limits: "axes constant",
+        layers: "IUnsqueezeLayer, IShuffleLayer",
+        limits: "axes constant, or told by the declared result",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -63,17 +69,26 @@ impl Converter for Unsqueeze {
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
+        if node.input(1).is_some_and(|axes| axes.constant().is_none())
+            && let Some(dims) = reshape::declared(node, x.shape).filter(|dims| dims.len() <= 8)
+        {
+            return Ok(Plan::Dims(dims));
+        }
         let axes = check::constant_i64s(node, 1, "axes")?;
         let rank = x.rank() + axes.len();
         if rank > 8 {
             return Err(Refusal::new(Code::RANK, format!("rank {rank}; TensorRT holds at most 8 dims")));
         }
         let axes = shape::axes(&axes, rank).map_err(crate::ctx::window::refused)?;
-        Ok(Plan(axes.into_iter().map(|axis| axis as u32).collect()))
+        Ok(Plan::Axes(axes.into_iter().map(|axis| axis as u32).collect()))
     }
 
-    fn emit(&self, Plan(axes): Plan, cx: &mut Emit<'_>) -> Outputs {
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
+        let axes = match plan {
+            Plan::Axes(axes) => axes,
+            Plan::Dims(dims) => return vec![cx.reshape(x, dims)],
+        };
         vec![if axes.is_empty() { x } else { cx.one(Layer::Unsqueeze { x, axes }) }]
     }
 }
@@ -108,5 +123,7 @@ mod tests {
     fn numbers() {
         unsqueeze(&[-1, 0]).dynamic(0, ["N", "3"]).check(Tolerance::Exact);
         unsqueeze(&[]).check(Tolerance::Exact);
+        let open = Case::new("Unsqueeze", 25).input(noise([2, 3])).input(list(&[-1, 0]));
+        open.declared(0, &[1, 2, 3, 1]).check(Tolerance::Exact);
     }
 }

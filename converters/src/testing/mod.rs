@@ -13,8 +13,8 @@ use std::{
 };
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{
-    Attr, Attrs, Code, Dim, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor, Type,
-    infer::infer_module,
+    Attr, Attrs, Code, Dim, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor,
+    TensorType, Type, infer::infer_module,
 };
 use trtc_network::Lowered;
 use trtc_tensorrt::{BuildOptions, Library};
@@ -60,6 +60,8 @@ pub struct Case {
     attrs: Attrs,
     slots: Vec<Option<Slot>>,
     outputs: usize,
+    /// Dims of outputs, as the model declares them.
+    declared: Vec<(usize, Vec<i64>)>,
     target: Target,
 }
 
@@ -83,6 +85,7 @@ impl Case {
             attrs: Attrs::new(),
             slots: Vec::new(),
             outputs: 1,
+            declared: Vec::new(),
             target: "rtx-1.7:sm89".parse().unwrap(),
         }
     }
@@ -186,6 +189,12 @@ impl Case {
         self
     }
 
+    /// Dims of an output, as the model declares them.
+    pub fn declared(mut self, output: usize, dims: &[i64]) -> Case {
+        self.declared.push((output, dims.to_vec()));
+        self
+    }
+
     /// The target; `rtx-1.7:sm89` unless said.
     pub fn target(mut self, text: &str) -> Case {
         self.target = text.parse().unwrap();
@@ -201,8 +210,15 @@ impl Case {
                 inputs.push(value);
             }
         }
+        let declared = |k: usize| match self.declared.iter().find(|(output, _)| *output == k) {
+            None => Type::Unknown,
+            Some((_, dims)) => {
+                let shape = Some(dims.iter().map(|&d| Dim::Known(d)).collect());
+                Type::Tensor(TensorType { dtype: None, shape })
+            }
+        };
         let outputs: Vec<_> =
-            (0..self.outputs).map(|k| module.graph.add_value(&format!("y{k}"), Type::Unknown)).collect();
+            (0..self.outputs).map(|k| module.graph.add_value(&format!("y{k}"), declared(k))).collect();
         let node = Node::new(
             "node",
             self.op.clone(),

@@ -3,24 +3,31 @@
 //! X [d0..dn] T, roi, scales [k] f32, sizes [k] i64  ->  Y [e0..en] T
 //! Opsets: 10 scales only; 11 modes, sizes; 13 types; 18 antialias, axes, aspect ratio; 19 half_pixel_symmetric.     TensorRT:
 //! IResizeLayer; over known dims also IGatherLayer (nearest) and IMatrixMultiplyLayer (weights of each axis).
-//! Limits: scales constant; sizes constant, or computed from dims, or bounded; no antialias, no tf_crop_and_resize.
+//! Limits: scales, roi and antialias: over known dims; sizes also computed from dims, or bounded.
 
+mod aim;
+mod measured;
 mod sampling;
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check,
+        check, elementwise,
         extent::{self, ExtentPlan},
         floats, shape,
     },
 };
-use sampling::{Mode, Sampling};
+use aim::{aim, common, regions, settle};
+use measured::MeasuredPlan;
+use sampling::{Mode, Sampling, Transformation};
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
 use trtc_network::{
     Layer, TensorId,
-    layer::{Coordinates, GatherMode, Interpolation, MatrixOp, ResizeRound, ResizeSelector, ResizeTo},
+    layer::{
+        Coordinates, ElementWiseOp, GatherMode, Interpolation, MatrixOp, ResizeRound, ResizeSelector,
+        ResizeTo,
+    },
 };
 
 /// The converter.
@@ -35,9 +42,19 @@ pub enum Plan {
     /// TensorRT's layer.
     Layer(LayerPlan),
     /// Nearest over known dims: source index of each place, by axis.
-    Gather(Vec<(usize, Vec<i64>)>),
+    Gather(Vec<(usize, Vec<i64>)>, Option<Outside>),
     /// Linear or cubic over known dims: a matrix [out, in] by axis.
-    Weights(Vec<(usize, Matrix)>),
+    Weights(Vec<(usize, Matrix)>, Option<Outside>),
+    /// Over known dims, at places that the run works out.
+    Measured(MeasuredPlan),
+}
+
+/// What stands where a region reaches past the source.
+#[derive(Debug)]
+pub struct Outside {
+    /// Whether a place lies inside, by axis.
+    inside: Vec<(usize, Vec<bool>)>,
+    value: f32,
 }
 
 /// Parameters of the layer.
@@ -66,124 +83,6 @@ pub struct Matrix {
     values: Vec<f64>,
 }
 
-/// Target of each axis.
-struct Aim {
-    dims: Vec<Dim>,
-    /// Scale of each axis, where it is given or follows from known dims.
-    scales: Vec<Option<f32>>,
-    /// Whether `scales` is what the node says.
-    by_scales: bool,
-}
-
-fn axes(node: NodeView<'_>, rank: usize) -> Result<Vec<usize>, Diag> {
-    match node.attrs().ints("axes") {
-        None => Ok((0..rank).collect()),
-        Some(list) => {
-            shape::axes(list, rank).map_err(|diag| diag.slot("axes"))?;
-            list.iter().map(|&axis| shape::axis(axis, rank)).collect()
-        }
-    }
-}
-
-/// Whether the input is there and not one of the empty tensors that stand for "absent".
-fn given(node: NodeView<'_>, slot: usize) -> bool {
-    node.input(slot).is_some_and(|view| view.shape() != Some(&[Dim::Known(0)]))
-}
-
-fn aim(node: NodeView<'_>, x: &[Dim]) -> Result<Aim, Diag> {
-    let axes = axes(node, x.len())?;
-    let mut result = Aim { dims: x.to_vec(), scales: vec![Some(1.0); x.len()], by_scales: given(node, 2) };
-    if result.by_scales {
-        let values = node.input(2).and_then(|scales| scales.constant()).and_then(|tensor| tensor.to_f64s());
-        let Some(values) = values else {
-            for &axis in &axes {
-                result.dims[axis] = Dim::Unknown;
-                result.scales[axis] = None;
-            }
-            return Ok(result);
-        };
-        if values.len() != axes.len() {
-            return Err(
-                Diag::invalid(format!("{} scales for {} axes", values.len(), axes.len())).slot("scales")
-            );
-        }
-        for (&axis, &scale) in axes.iter().zip(&values) {
-            if !(scale > 0.0 && scale < 1e9) {
-                return Err(Diag::invalid(format!("a scale of {scale}")).slot("scales"));
-            }
-            result.scales[axis] = Some(scale as f32);
-            result.dims[axis] = scaled(&x[axis], scale as f32);
-        }
-        return Ok(result);
-    }
-    let sizes = node.input(3).and_then(|sizes| sizes.elements());
-    let Some(sizes) = sizes else {
-        if node.input(3).is_none() {
-            return Err(Diag::invalid("one of scales and sizes is needed"));
-        }
-        for &axis in &axes {
-            result.dims[axis] = Dim::Unknown;
-            result.scales[axis] = None;
-        }
-        return Ok(result);
-    };
-    if sizes.len() != axes.len() {
-        return Err(Diag::invalid(format!("{} sizes for {} axes", sizes.len(), axes.len())).slot("sizes"));
-    }
-    if sizes.iter().any(|size| size.known().is_some_and(|size| size < 0)) {
-        return Err(Diag::invalid("a negative size").slot("sizes"));
-    }
-    let ratio = |size: &Dim, dim: &Dim| match (size, dim) {
-        (Dim::Known(size), Dim::Known(dim)) if *dim > 0 => Some(*size as f32 / *dim as f32),
-        (size, dim) if size == dim && *size != Dim::Unknown => Some(1.0),
-        _ => None,
-    };
-    let policy = node.str("keep_aspect_ratio_policy", "stretch");
-    let ratios: Vec<Option<f32>> =
-        axes.iter().zip(sizes).map(|(&axis, size)| ratio(size, &x[axis])).collect();
-    if policy == "stretch" {
-        for ((&axis, size), ratio) in axes.iter().zip(sizes).zip(ratios) {
-            result.dims[axis] = size.clone();
-            result.scales[axis] = ratio;
-        }
-        return Ok(result);
-    }
-    let pick = match policy {
-        "not_larger" => f32::min,
-        "not_smaller" => f32::max,
-        other => {
-            return Err(Diag::invalid(format!("`{other}` is no policy")).slot("keep_aspect_ratio_policy"));
-        }
-    };
-    let common = ratios.into_iter().collect::<Option<Vec<f32>>>().and_then(|l| l.into_iter().reduce(pick));
-    for &axis in &axes {
-        result.scales[axis] = common;
-        result.dims[axis] = match (common, &x[axis]) {
-            (Some(scale), Dim::Known(d)) => Dim::Known((scale * *d as f32 + 0.5).floor() as i64),
-            _ => Dim::Unknown,
-        };
-    }
-    Ok(result)
-}
-
-/// ⌊dim · scale⌋, in f32 as ONNX Runtime computes it for known dims; for symbols where the scale is a small fraction.
-fn scaled(dim: &Dim, scale: f32) -> Dim {
-    if let Dim::Known(d) = dim {
-        return Dim::Known((scale * *d as f32) as i64);
-    }
-    // The scale as a fraction with a power of two below: exact for every f32 of moderate size.
-    let mut below = 1i64;
-    let mut above = f64::from(scale);
-    while above.fract() != 0.0 && below < 1 << 12 {
-        above *= 2.0;
-        below *= 2;
-    }
-    if above.fract() != 0.0 || above > 1e9 {
-        return Dim::Unknown;
-    }
-    dim.mul(&Dim::Known(above as i64)).floor_div(&Dim::Known(below))
-}
-
 impl Converter for Resize {
     type Plan = Plan;
 
@@ -191,7 +90,7 @@ impl Converter for Resize {
         keys: &[Key::onnx("Resize", 19)],
         dtypes: check::FLOATS,
         layers: "IResizeLayer, IGatherLayer, IMatrixMultiplyLayer",
-        limits: "scales constant; no antialias, no tf_crop_and_resize; some modes need known dims",
+        limits: "run-time scales and sizes, roi, antialias and some modes need known dims",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -228,26 +127,42 @@ impl Converter for Resize {
         let allowed = if mode == "nearest" { check::MOVABLE } else { check::FLOATS };
         let x = check::operand(node, 0, "X", allowed, target)?;
         check::never_empty(&x, "X")?;
-        if given(node, 2) {
-            check::constant(node, 2, "scales")?;
-        }
-        if node.int("antialias", 0) != 0 && mode != "nearest" {
-            return Err(attribute("antialias", "TensorRT does not filter before it samples".into()));
-        }
         let mode = Mode::read(node).map_err(|(name, why)| attribute(name, why))?;
-        let aim = aim(node, x.shape).map_err(crate::ctx::window::refused)?;
+        let mut aim = aim(node, x.shape).map_err(crate::ctx::window::refused)?;
+        settle(node, x.shape, &mut aim);
         if aim.dims.contains(&Dim::Known(0)) {
             return Err(Refusal::new(Code::SHAPE, "the result is an empty tensor"));
         }
+        let crop = mode.transformation == Transformation::Crop;
+        let regions = if crop { regions(node, &aim.axes, x.rank())? } else { Some(Vec::new()) };
+        let region = |axis: usize| match &regions {
+            Some(list) => list.get(axis).copied().unwrap_or((0.0, 1.0)),
+            None if aim.axes.contains(&axis) => (f32::NAN, f32::NAN),
+            None => (0.0, 1.0),
+        };
+        let one = Dim::Known(1);
         let changed: Vec<usize> = (0..x.rank())
             .filter(|&axis| {
-                aim.dims[axis] == Dim::Unknown
-                    || aim.dims[axis] != x.shape[axis]
-                    || aim.scales[axis] != Some(1.0)
+                // Of one element the same one is sampled wherever the place is.
+                let single = x.shape[axis] == one && aim.dims[axis] == one;
+                !single
+                    && (aim.dims[axis] == Dim::Unknown
+                        || aim.dims[axis] != x.shape[axis]
+                        || aim.scales[axis] != Some(1.0)
+                        || region(axis) != (0.0, 1.0))
             })
             .collect();
         if changed.is_empty() {
             return Ok(Plan::Same);
+        }
+        let known: Option<Vec<(i64, i64)>> =
+            changed.iter().map(|&axis| Some((x.shape[axis].known()?, aim.dims[axis].known()?))).collect();
+        if let Some(sizes) = &known
+            && (regions.is_none()
+                || changed.iter().any(|&axis| aim.scales[axis].is_none()) && (aim.by_scales || common(node)))
+        {
+            let at = measured::Axes { node, all: &aim.axes, changed: &changed, sizes, scales: &aim.scales };
+            return measured::plan(&mode, at, x.dtype, target).map(Plan::Measured);
         }
         let whole: Option<Vec<(i64, i64, f32)>> = changed
             .iter()
@@ -259,7 +174,11 @@ impl Converter for Resize {
             let largest = sizes.iter().map(factor).max().unwrap_or(i64::MAX);
             let layer_fits = exact && check::FLOATS.contains(&x.dtype) && mode.layer(&changed, x.rank());
             if !layer_fits || !mode.settled(largest) {
-                return over_known_dims(&mode, &changed, sizes, x.dtype, target);
+                let samplings = changed.iter().zip(sizes).map(|(&axis, &(from, to, scale))| {
+                    (axis, Sampling { from, to, scale, region: region(axis) })
+                });
+                let value = node.float("extrapolation_value", 0.0);
+                return over_known_dims(&mode, &samplings.collect::<Vec<_>>(), value, x.dtype, target);
             }
         } else if !check::FLOATS.contains(&x.dtype) {
             let why = format!("TensorRT resizes {} over known dims only", x.dtype);
@@ -326,20 +245,24 @@ impl Converter for Resize {
                     exclude_outside: plan.exclude_outside,
                 });
             }
-            Plan::Gather(axes) => {
+            Plan::Gather(axes, outside) => {
                 for (axis, indices) in axes {
                     let indices = cx.i64s(&indices);
-                    let mode = GatherMode::Default;
-                    x = cx.one(Layer::Gather { data: x, indices, axis: axis as u32, mode, batch_dims: 0 });
+                    x = gathered(cx, x, axis, indices);
                 }
+                x = with_outside(cx, x, outside.as_ref());
             }
-            Plan::Weights(axes) => {
+            Plan::Weights(axes, outside) => {
                 x = floats::widened(cx, x);
                 for (axis, matrix) in axes {
-                    x = weighted(cx, x, axis, &matrix);
+                    let dims = vec![matrix.rows as i64, matrix.columns as i64];
+                    let weights = floats::constant(cx, DType::F32, dims, &matrix.values);
+                    x = weighted(cx, x, axis, weights);
                 }
+                x = with_outside(cx, x, outside.as_ref());
                 x = cx.cast(x, dtype);
             }
+            Plan::Measured(plan) => x = measured::emit(cx, x, &plan),
         }
         vec![x]
     }
@@ -356,19 +279,44 @@ fn exactly(from: i64, to: i64, scale: f32) -> bool {
 /// Indices or weights of each axis that changes.
 fn over_known_dims(
     mode: &Mode,
-    changed: &[usize],
-    sizes: &[(i64, i64, f32)],
+    samplings: &[(usize, Sampling)],
+    value: f32,
     dtype: DType,
     target: &Target,
 ) -> Result<Plan, Refusal> {
-    let samplings =
-        changed.iter().zip(sizes).map(|(&axis, &(from, to, scale))| (axis, Sampling { from, to, scale }));
-    if let Some(size) = sizes.iter().map(|&(_, to, _)| to).find(|&to| to > MOST_PLACES) {
-        return Err(Refusal::new(Code::SHAPE, format!("a dim of {size} would result")));
-    }
+    writable(samplings.iter().map(|(_, s)| (s.from, s.to)), mode)?;
+    let inside = samplings.iter().map(|(axis, s)| (*axis, s.inside(mode)));
+    let inside: Vec<(usize, Vec<bool>)> = inside.filter(|(_, list)| list.contains(&false)).collect();
+    let crop = mode.transformation == Transformation::Crop;
+    let outside = (crop && !inside.is_empty()).then_some(Outside { inside, value });
     if mode.nearest.is_some() {
-        return Ok(Plan::Gather(samplings.map(|(axis, s)| (axis, s.nearest(mode))).collect()));
+        let axes = samplings.iter().map(|(axis, s)| (*axis, s.nearest(mode)));
+        return Ok(Plan::Gather(axes.collect(), outside));
     }
+    product_gate(dtype, target)?;
+    let matrix = |s: &Sampling| Matrix {
+        rows: s.to.max(0) as usize,
+        columns: s.from.max(0) as usize,
+        values: s.weights(mode),
+    };
+    Ok(Plan::Weights(samplings.iter().map(|(axis, s)| (*axis, matrix(s))).collect(), outside))
+}
+
+/// Whether indices or weights of these axes (from, to) can be written out.
+fn writable(axes: impl Iterator<Item = (i64, i64)>, mode: &Mode) -> Result<(), Refusal> {
+    for (from, to) in axes {
+        if to > MOST_PLACES {
+            return Err(Refusal::new(Code::SHAPE, format!("a dim of {to} would result")));
+        }
+        if mode.nearest.is_none() && from.saturating_mul(to) > MOST_PLACES {
+            return Err(Refusal::new(Code::SHAPE, format!("weights of {to} x {from} for an axis")));
+        }
+    }
+    Ok(())
+}
+
+/// TensorRT-RTX has no f32 matrix product for sm75.
+fn product_gate(dtype: DType, target: &Target) -> Result<(), Refusal> {
     if target.product() == Product::Rtx && target.sms().contains(&75) {
         return Err(Refusal::new(
             Code::COMPUTE_CAPABILITY,
@@ -376,42 +324,59 @@ fn over_known_dims(
         )
         .help("leave out sm75, or compile it as a target of its own"));
     }
-    let mut plans = Vec::new();
-    for (axis, sampling) in samplings {
-        let (rows, columns) = (sampling.to.max(0) as usize, sampling.from.max(0) as usize);
-        if rows.saturating_mul(columns) > 1 << 24 {
-            return Err(Refusal::new(Code::SHAPE, format!("weights of {rows} x {columns} for axis {axis}")));
-        }
-        plans.push((axis, Matrix { rows, columns, values: sampling.weights(mode) }));
-    }
-    Ok(Plan::Weights(plans))
+    Ok(())
 }
 
-/// The tensor multiplied along one axis.
-fn weighted(cx: &mut Emit<'_>, x: TensorId, axis: usize, matrix: &Matrix) -> TensorId {
+/// The tensor gathered along one axis.
+fn gathered(cx: &mut Emit<'_>, data: TensorId, axis: usize, indices: TensorId) -> TensorId {
+    cx.one(Layer::Gather { data, indices, axis: axis as u32, mode: GatherMode::Default, batch_dims: 0 })
+}
+
+/// The tensor multiplied along one axis by weights [rows, columns].
+fn weighted(cx: &mut Emit<'_>, x: TensorId, axis: usize, weights: TensorId) -> TensorId {
     let rank = cx.rank(x);
-    let (rows, columns) = (matrix.rows as i64, matrix.columns as i64);
+    let (none, product) = (MatrixOp::None, |a, op_a, b, op_b| Layer::MatrixMultiply { a, op_a, b, op_b });
     if rank == 1 {
-        let a = floats::constant(cx, DType::F32, vec![rows, columns], &matrix.values);
-        return cx.one(Layer::MatrixMultiply { a, op_a: MatrixOp::None, b: x, op_b: MatrixOp::Vector });
+        return cx.one(product(weights, none, x, MatrixOp::Vector));
     }
-    let mut dims = vec![1; rank - 2];
-    dims.extend([rows, columns]);
-    let weights = floats::constant(cx, DType::F32, dims, &matrix.values);
+    let weights = cx.with_rank(weights, rank);
     if axis + 2 == rank {
-        return cx.one(Layer::MatrixMultiply {
-            a: weights,
-            op_a: MatrixOp::None,
-            b: x,
-            op_b: MatrixOp::None,
-        });
+        return cx.one(product(weights, none, x, none));
     }
     // The axis goes last, and back.
     let mut order: Vec<u32> = (0..rank as u32).collect();
     order.swap(axis, rank - 1);
     let a = cx.transpose(x, order.clone());
-    let y = cx.one(Layer::MatrixMultiply { a, op_a: MatrixOp::None, b: weights, op_b: MatrixOp::Transpose });
+    let y = cx.one(product(a, none, weights, MatrixOp::Transpose));
     cx.transpose(y, order)
+}
+
+/// The value where a place lies outside along any axis.
+fn with_outside(cx: &mut Emit<'_>, x: TensorId, outside: Option<&Outside>) -> TensorId {
+    let Some(outside) = outside else { return x };
+    let masks: Vec<(usize, TensorId)> = outside
+        .inside
+        .iter()
+        .map(|(axis, list)| {
+            let bytes: Vec<u8> = list.iter().map(|&inside| u8::from(inside)).collect();
+            (*axis, cx.constant(DType::Bool, vec![list.len() as i64], bytes.into()))
+        })
+        .collect();
+    masked(cx, x, &masks, outside.value)
+}
+
+/// `value` where any of the masks (bool [dim], by axis) is false.
+fn masked(cx: &mut Emit<'_>, x: TensorId, masks: &[(usize, TensorId)], value: f32) -> TensorId {
+    let rank = cx.rank(x);
+    let mut all: Option<TensorId> = None;
+    for &(axis, mask) in masks {
+        let axes: Vec<u32> = (0..rank as u32).filter(|&k| k as usize != axis).collect();
+        let mask = if axes.is_empty() { mask } else { cx.one(Layer::Unsqueeze { x: mask, axes }) };
+        all = Some(all.map_or(mask, |all| cx.elementwise(all, mask, ElementWiseOp::And)));
+    }
+    let Some(condition) = all else { return x };
+    let else_input = elementwise::scalar_like(cx, x, f64::from(value));
+    cx.one(Layer::Select { condition, then_input: x, else_input })
 }
 
 #[cfg(test)]
@@ -443,8 +408,7 @@ mod tests {
             Case::new("Resize", 19).input(x(&[1, 1, 2])).absent().constant(scales).str("mode", "linear")
         });
         let case = scaled(noise([1, 1, 4]), &[1.0, 1.0, 2.0]);
-        case.clone().str("coordinate_transformation_mode", "tf_crop_and_resize").refused(Code::ATTRIBUTE);
-        case.clone().str("mode", "linear").int("antialias", 1).refused(Code::ATTRIBUTE);
+        case.clone().str("coordinate_transformation_mode", "spiral").refused(Code::ATTRIBUTE);
         case.clone().dynamic(0, ["1", "1", "0"]).refused(Code::SHAPE);
         Case::new("Resize", 19)
             .input(noise([4]))
@@ -529,6 +493,86 @@ mod tests {
             with(scaled(x(), &[1.0, 1.0, 1.3, 0.7])).float("cubic_coeff_a", -0.5).check(SUMS);
             with(scaled(x(), &[1.0, 1.0, 2.0, 0.8])).int("exclude_outside", 1).check(SUMS);
         }
+    }
+
+    #[test]
+    fn antialias() {
+        let x = || noise([1, 2, 8, 6]);
+        for mode in ["linear", "cubic"] {
+            for coordinates in COORDINATES {
+                let with = |case: Case| {
+                    let case = case.str("coordinate_transformation_mode", coordinates);
+                    case.str("mode", mode).int("antialias", 1)
+                };
+                with(scaled(x(), &[1.0, 1.0, 0.5, 0.3])).check(SUMS);
+                with(sized(x(), &[1, 2, 3, 13])).check(SUMS);
+                with(sized(x(), &[1, 2, 5, 1])).int("exclude_outside", 1).check(SUMS);
+                let open = with(Case::new("Resize", 19).input(x()).absent());
+                open.input(f32s([4], &[1.0, 1.0, 0.4, 1.2])).declared(0, &[1, 2, 3, 7]).check(SUMS);
+            }
+        }
+    }
+
+    #[test]
+    fn regions() {
+        let x = || noise([1, 1, 5, 6]);
+        let roi = |axes: [f32; 4]| f32s([8], &[0.0, 0.0, axes[0], axes[1], 1.0, 1.0, axes[2], axes[3]]);
+        for mode in ["nearest", "linear", "cubic"] {
+            for axes in [[0.4, 0.61, 0.6, 0.83], [-0.2, 0.1, 0.9, 1.4], [0.55, 0.5, 0.55, 0.5]] {
+                let crop = |case: Case| {
+                    let case = case.str("coordinate_transformation_mode", "tf_crop_and_resize");
+                    case.str("mode", mode).float("extrapolation_value", 10.0)
+                };
+                let case = || Case::new("Resize", 19).input(x());
+                let sizes = |case: Case| crop(case.absent().constant(list(&[1, 1, 4, 3])));
+                sizes(case().constant(roi(axes))).check(SUMS);
+                sizes(case().input(roi(axes))).check(SUMS);
+                let open = crop(case().input(roi(axes)).input(f32s([4], &[1.0, 1.0, 1.4, 0.2])));
+                open.declared(0, &[1, 1, 7, 1]).check(SUMS);
+            }
+        }
+        let crop =
+            Case::new("Resize", 19).input(x()).str("coordinate_transformation_mode", "tf_crop_and_resize");
+        let sizes = |case: Case| case.absent().constant(list(&[1, 1, 4, 3]));
+        sizes(crop.clone().absent()).refused(Code::INVALID);
+        sizes(crop.input(roi([0.0; 4])).dynamic(1, ["N"])).refused(Code::NOT_CONSTANT);
+    }
+
+    #[test]
+    fn measured() {
+        let x = || noise([2, 3, 4, 6]);
+        let open = || Case::new("Resize", 19).input(x()).absent();
+        for coordinates in COORDINATES {
+            for mode in ["nearest", "linear", "cubic"] {
+                let with =
+                    |case: Case| case.str("coordinate_transformation_mode", coordinates).str("mode", mode);
+                let scales = |values: [f32; 4]| with(open().input(f32s([4], &values)));
+                scales([1.0, 1.0, 2.0, 1.5]).declared(0, &[2, 3, 8, 9]).check(SUMS);
+                scales([1.0, 1.0, 0.6, 0.8]).declared(0, &[2, 3, 2, 4]).check(SUMS);
+                let exclude = i64::from(mode == "cubic");
+                scales([1.0, 1.0, 0.3, 1.1])
+                    .int("exclude_outside", exclude)
+                    .declared(0, &[2, 3, 1, 6])
+                    .check(SUMS);
+                for policy in ["not_larger", "not_smaller"] {
+                    let to = if policy == "not_larger" { [2, 3, 5, 8] } else { [2, 3, 7, 11] };
+                    let sizes = with(open().absent().input(list(&[7, 8]))).ints("axes", &[2, 3]);
+                    sizes.str("keep_aspect_ratio_policy", policy).declared(0, &to).check(SUMS);
+                }
+            }
+        }
+        for rounding in ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] {
+            let case =
+                open().input(f32s([2], &[2.0, 0.5])).ints("axes", &[3, 2]).str("nearest_mode", rounding);
+            case.declared(0, &[2, 3, 2, 12]).check(Tolerance::Exact);
+        }
+        let sizes = open().absent().input(list(&[2, 3, 7, 8])).declared(0, &[2, 3, 7, 8]);
+        sizes.check(Tolerance::Exact);
+        let whole = Case::new("Resize", 19).input(counting([4])).absent().input(f32s([1], &[2.0]));
+        whole.declared(0, &[8]).check(Tolerance::Exact);
+        let scales = || open().input(f32s([4], &[1.0; 4])).str("mode", "linear").declared(0, &[2, 3, 4, 6]);
+        scales().target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        scales().dynamic(2, ["N"]).refused(Code::NOT_CONSTANT);
     }
 
     #[test]

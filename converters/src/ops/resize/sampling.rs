@@ -4,7 +4,7 @@ use trtc_ir::NodeView;
 use trtc_network::layer::{Coordinates, Interpolation, ResizeRound, ResizeSelector};
 
 /// Attributes, as far as they decide the samples.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Mode {
     pub interpolation: Interpolation,
     pub coordinates: Coordinates,
@@ -13,11 +13,14 @@ pub struct Mode {
     pub nearest: Option<ResizeRound>,
     pub cubic_coeff: f32,
     pub exclude_outside: bool,
-    transformation: Transformation,
+    /// Whether the kernel is stretched when the tensor shrinks.
+    pub antialias: bool,
+    pub transformation: Transformation,
 }
 
+/// From a place in the result to a place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transformation {
+pub enum Transformation {
     HalfPixel,
     PytorchHalfPixel,
     HalfPixelSymmetric,
@@ -25,6 +28,8 @@ enum Transformation {
     Asymmetric,
     /// Of older models: half_pixel without its shift back.
     TfHalfPixelForNn,
+    /// Within a region, a part of the source; what lies outside of the source is a value of its own.
+    Crop,
 }
 
 impl Mode {
@@ -44,7 +49,8 @@ impl Mode {
             "align_corners" => Transformation::AlignCorners,
             "asymmetric" => Transformation::Asymmetric,
             "tf_half_pixel_for_nn" => Transformation::TfHalfPixelForNn,
-            other => return Err((COORDINATES, format!("TensorRT does not sample by `{other}`"))),
+            "tf_crop_and_resize" => Transformation::Crop,
+            other => return Err((COORDINATES, format!("`{other}` is no transformation"))),
         };
         let nearest = match node.str("nearest_mode", "round_prefer_floor") {
             "round_prefer_floor" => ResizeRound::HalfDown,
@@ -59,17 +65,22 @@ impl Mode {
             }
             Transformation::PytorchHalfPixel => (Coordinates::HalfPixel, ResizeSelector::Upper),
             Transformation::AlignCorners => (Coordinates::AlignCorners, ResizeSelector::Upper),
-            Transformation::Asymmetric | Transformation::TfHalfPixelForNn => {
+            // The last two never reach the layer.
+            Transformation::Asymmetric | Transformation::TfHalfPixelForNn | Transformation::Crop => {
                 (Coordinates::Asymmetric, ResizeSelector::Formula)
             }
         };
+        let antialias = interpolation != Interpolation::Nearest && node.int("antialias", 0) != 0;
         Ok(Mode {
             interpolation,
             coordinates,
             selector,
             nearest: (interpolation == Interpolation::Nearest).then_some(nearest),
             cubic_coeff: node.float("cubic_coeff_a", -0.75),
-            exclude_outside: interpolation == Interpolation::Cubic && node.int("exclude_outside", 0) != 0,
+            // Plain linear weights beyond an end go to the end: as if they were left out.
+            exclude_outside: (interpolation == Interpolation::Cubic || antialias)
+                && node.int("exclude_outside", 0) != 0,
+            antialias,
             transformation,
         })
     }
@@ -77,7 +88,8 @@ impl Mode {
     /// Whether TensorRT's layer samples just so, when scales are ratios of sizes. Linear is over the last three dims,
     /// cubic over the last two.
     pub fn layer(&self, changed: &[usize], rank: usize) -> bool {
-        if self.transformation == Transformation::TfHalfPixelForNn {
+        let own = matches!(self.transformation, Transformation::TfHalfPixelForNn | Transformation::Crop);
+        if own || self.antialias {
             return false;
         }
         let within = |n: usize| changed.iter().all(|&axis| axis + n >= rank);
@@ -102,12 +114,32 @@ impl Mode {
     }
 }
 
+impl Mode {
+    /// How far the kernel reaches to either side, in places of the source, before it is stretched.
+    pub fn support(&self) -> f64 {
+        if self.interpolation == Interpolation::Cubic { 2.0 } else { 1.0 }
+    }
+
+    /// The kernel at distance `d` from its centre.
+    fn kernel(&self, d: f64) -> f64 {
+        let (a, d) = (f64::from(self.cubic_coeff), d.abs());
+        match self.interpolation {
+            Interpolation::Cubic if d <= 1.0 => ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0,
+            Interpolation::Cubic if d < 2.0 => ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a,
+            Interpolation::Cubic => 0.0,
+            _ => (1.0 - d).max(0.0),
+        }
+    }
+}
+
 /// One axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
     pub from: i64,
     pub to: i64,
     pub scale: f32,
+    /// Start and end of the region, as parts of the axis; of [`Transformation::Crop`].
+    pub region: (f32, f32),
 }
 
 impl Sampling {
@@ -136,6 +168,14 @@ impl Sampling {
                 }
             }
             Transformation::Asymmetric => x / self.scale,
+            Transformation::Crop => {
+                let (start, end) = self.region;
+                if self.to > 1 {
+                    start * (from - 1.0) + x * (end - start) * (from - 1.0) / (to - 1.0)
+                } else {
+                    0.5 * (start + end) * (from - 1.0)
+                }
+            }
             Transformation::TfHalfPixelForNn => (x + 0.5) / self.scale,
         }
     }
@@ -143,7 +183,8 @@ impl Sampling {
     /// Source index of each place.
     pub fn nearest(&self, mode: &Mode) -> Vec<i64> {
         let index = |place: i64| {
-            let x = if self.scale == 1.0 && self.from == self.to {
+            let cropped = mode.transformation == Transformation::Crop;
+            let x = if self.scale == 1.0 && self.from == self.to && !cropped {
                 place as f32
             } else {
                 self.source(place, mode.transformation)
@@ -165,6 +206,15 @@ impl Sampling {
         (0..self.to).map(index).collect()
     }
 
+    /// Which places of the result lie inside the source.
+    pub fn inside(&self, mode: &Mode) -> Vec<bool> {
+        let inside = |place| {
+            let x = self.source(place, mode.transformation);
+            x >= 0.0 && x <= (self.from - 1) as f32
+        };
+        (0..self.to).map(inside).collect()
+    }
+
     /// Weights [to, from], row by row.
     pub fn weights(&self, mode: &Mode) -> Vec<f64> {
         let columns = self.from.max(0) as usize;
@@ -172,8 +222,8 @@ impl Sampling {
         for (place, row) in rows.chunks_exact_mut(columns.max(1)).enumerate() {
             let x = self.source(place as i64, mode.transformation);
             match mode.interpolation {
-                Interpolation::Cubic => self.cubic(x, mode, row),
-                _ => self.linear(x, row),
+                Interpolation::Linear if !mode.antialias => self.linear(x, row),
+                _ => self.spread(x, mode, row),
             }
         }
         rows
@@ -189,22 +239,23 @@ impl Sampling {
         row[high as usize] += part;
     }
 
-    fn cubic(&self, x: f32, mode: &Mode, row: &mut [f64]) {
-        let a = f64::from(mode.cubic_coeff);
-        let base = x.floor();
-        let s = f64::from(x - base);
-        let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
-        let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
-        let taps = [far(s + 1.0), near(s), near(1.0 - s), far(2.0 - s)];
-        let index = |k: usize| base as i64 - 1 + k as i64;
-        let inside = |k: usize| (0..self.from).contains(&index(k));
-        let counted = |k: usize| !mode.exclude_outside || inside(k);
-        let total: f64 = match mode.exclude_outside {
-            true => (0..4).filter(|&k| counted(k)).map(|k| taps[k]).sum(),
-            false => 1.0,
-        };
-        for (k, tap) in taps.iter().enumerate().filter(|&(k, _)| counted(k)) {
-            row[index(k).clamp(0, self.from - 1) as usize] += tap / total;
+    /// The kernel around x. What lies before the first place or after the last counts as that place, or not at all.
+    fn spread(&self, x: f32, mode: &Mode, row: &mut [f64]) {
+        let squeeze = if mode.antialias { f64::from(self.scale).min(1.0) } else { 1.0 };
+        let x = f64::from(x);
+        let reach = mode.support() / squeeze;
+        let taps = (x - reach).ceil() as i64..=(x + reach).floor() as i64;
+        let mut total = 0.0;
+        for index in taps {
+            if mode.exclude_outside && !(0..self.from).contains(&index) {
+                continue;
+            }
+            let weight = mode.kernel((index as f64 - x) * squeeze);
+            row[index.clamp(0, self.from - 1) as usize] += weight;
+            total += weight;
+        }
+        if (mode.exclude_outside || mode.antialias) && total != 0.0 {
+            row.iter_mut().for_each(|weight| *weight /= total);
         }
     }
 }
