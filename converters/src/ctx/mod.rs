@@ -20,4 +20,5 @@ pub mod reshape;
 pub mod scatter;
 pub mod shape;
 pub mod small;
+pub mod taps;
 pub mod window;

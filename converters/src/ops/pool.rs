@@ -1,13 +1,13 @@
 //! MaxPool and AveragePool over one to three spatial dims.
 //!
-//! X [N, C, d..] T  ->  Y [N, C, e..] T
+//! X [N, C, d..] T  ->  Y [N, C, e..] T, Indices [N, C, e..] i64 (MaxPool)
 //! Opsets: MaxPool 1, 8, 10, 11, 12, 22; AveragePool 1, 7, 10, 11, 19, 22: ceil_mode, dilations, types.     TensorRT:
-//! IPoolingLayer (one dim: as two); dilated windows as slices.
-//! Limits: no Indices; dilated windows, and ceil_mode where the last window is in doubt, need known dims.
+//! IPoolingLayer (one dim: as two); dilated windows and Indices as slices.
+//! Limits: dilated windows, Indices, and ceil_mode where the last window is in doubt, need known spatial dims.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, floats, shape, window},
+    ctx::{check, first, floats, shape, taps::Taps, window},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -31,30 +31,14 @@ pub struct Plan {
 enum Way {
     /// The layer. Zeros to add first (before, after) when they count but the overhang of the last window does not.
     Layer { window: Window, exclude_padding: bool, zeros: Option<(Vec<i64>, Vec<i64>)> },
-    /// One slice for each place of the kernel.
-    Slices(Dilated),
-}
-
-/// Places of a dilated window: each has a count of its own.
-const MOST_PLACES: i64 = 1 << 24;
-
-/// A dilated window over known dims.
-#[derive(Debug)]
-struct Dilated {
-    before: Vec<i64>,
-    /// Spatial dims with their padding.
-    padded: Vec<i64>,
-    window: Window,
-    output: Vec<i64>,
-    /// Average: how many elements each window counts, over the spatial dims of the result.
-    counts: Vec<f64>,
+    /// Slices. Average: how many elements each window counts, over the spatial dims of the result.
+    Slices(Taps, Vec<f64>),
+    /// A slice for each place of the kernel, and how far apart neighbours along an axis are in the numbering.
+    Indices(Taps, Vec<i64>),
 }
 
 /// MaxPool also takes u8, whose values f32 holds.
 const MAXIMA: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::U8];
-
-/// Slices beyond this number are no gain over the host.
-const MOST_SLICES: i64 = 81;
 
 impl Converter for Pool {
     type Plan = Plan;
@@ -63,13 +47,12 @@ impl Converter for Pool {
         keys: &[Key::onnx("MaxPool", 22), Key::onnx("AveragePool", 22)],
         dtypes: check::FLOATS,
         layers: "IPoolingLayer, ISliceLayer",
-        limits: "1 to 3 spatial dims; no Indices; dilated windows need known dims",
+        limits: "1 to 3 spatial dims; dilated windows and Indices need known dims",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
             Code::DTYPE_UNKNOWN,
             Code::ATTRIBUTE,
-            Code::OUTPUTS,
             Code::RANK_UNKNOWN,
             Code::RANK,
             Code::DIM_UNKNOWN,
@@ -102,9 +85,6 @@ impl Converter for Pool {
         let allowed: &[DType] = if node.op() == "MaxPool" { MAXIMA } else { check::FLOATS };
         let x = check::operand(node, 0, "X", allowed, target)?;
         check::never_empty(&x, "X")?;
-        if node.output(1).is_some() {
-            return Err(Refusal::new(Code::OUTPUTS, "TensorRT's pooling gives no indices").slot("Indices"));
-        }
         let n = window::spatial(&x, "X")?;
         let kind = if node.op() == "MaxPool" { PoolKind::Max } else { PoolKind::Average };
         let attributes = window::Attributes::read(node, n, None).map_err(window::refused)?;
@@ -116,9 +96,17 @@ impl Converter for Pool {
             );
         }
         let count_pads = node.int("count_include_pad", 0) != 0;
+        if node.output(1).is_some() {
+            let taps = Taps::plan(&attributes, &x.shape[2..], before, after)?;
+            taps.few_in_all()?;
+            let steps = steps(&x.shape[2..], node.int("storage_order", 0) != 0);
+            return Ok(Plan { kind, way: Way::Indices(taps, steps) });
+        }
         if attributes.dilations.iter().any(|&dilation| dilation != 1) {
-            let dilated = dilated(&attributes, &x.shape[2..], before, after, count_pads)?;
-            return Ok(Plan { kind, way: Way::Slices(dilated) });
+            let taps = Taps::plan(&attributes, &x.shape[2..], before, after)?;
+            taps.few_along_axes()?;
+            let counts = if kind == PoolKind::Average { counts(&taps, count_pads) } else { Vec::new() };
+            return Ok(Plan { kind, way: Way::Slices(taps, counts) });
         }
         let overhang = attributes.overhang(&x.shape[2..], &before, &after)?;
         let reaches = overhang.iter().any(|&more| more > 0);
@@ -141,7 +129,11 @@ impl Converter for Pool {
             x = floats::widened(cx, x);
         }
         let y = match plan.way {
-            Way::Slices(dilated) => emit_slices(cx, x, plan.kind, dilated),
+            Way::Slices(taps, counts) => emit_slices(cx, x, plan.kind, &taps, &counts),
+            Way::Indices(taps, steps) => {
+                let [y, indices] = emit_indices(cx, x, &taps, &steps);
+                return vec![cx.cast(y, dtype), indices];
+            }
             Way::Layer { mut window, exclude_padding, zeros } => {
                 if let Some((before, after)) = zeros {
                     x = grown(cx, x, &before, &after);
@@ -159,57 +151,30 @@ impl Converter for Pool {
     }
 }
 
-fn dilated(
-    attributes: &window::Attributes,
-    spatial: &[Dim],
-    before: Vec<i64>,
-    after: Vec<i64>,
-    count_pads: bool,
-) -> Result<Dilated, Refusal> {
-    let dims: Vec<i64> = spatial.iter().map(Dim::known).collect::<Option<_>>().ok_or_else(|| {
-        Refusal::new(Code::DIM_UNKNOWN, "a dilated window over dims that only the run knows")
-            .slot("dilations")
-    })?;
-    if attributes.kernel.iter().try_fold(1i64, |n, k| n.checked_mul(*k)).is_none_or(|n| n > MOST_SLICES) {
-        let why = format!("a dilated window of {:?}; TensorRT pools without dilation", attributes.kernel);
-        return Err(Refusal::new(Code::ATTRIBUTE, why).slot("dilations"));
-    }
-    let overhang = attributes.overhang(spatial, &before, &after)?;
-    let mut output = Vec::new();
-    let mut padded = Vec::new();
-    if dims.iter().any(|&d| d > MOST_PLACES) {
-        return Err(Refusal::new(Code::SHAPE, "a dilated window over too long a dim").slot("dilations"));
-    }
-    // For each axis, how many elements a window counts at each place of the result.
-    let mut along: Vec<Vec<f64>> = Vec::new();
-    for (axis, d) in dims.iter().enumerate() {
-        let (stride, dilation) = (attributes.strides[axis], attributes.dilations[axis]);
-        let whole = before[axis] + d + after[axis] + overhang[axis];
-        let n = (whole - attributes.reach(axis)) / stride + 1;
-        if n > MOST_PLACES {
-            return Err(
-                Refusal::new(Code::SHAPE, format!("a dilated window at {n} places")).slot("dilations")
-            );
-        }
-        let counted =
-            if count_pads { 0..before[axis] + d + after[axis] } else { before[axis]..before[axis] + d };
+/// How many elements a window counts at each place of the result.
+fn counts(taps: &Taps, count_pads: bool) -> Vec<f64> {
+    let along = (0..taps.kernel.len()).map(|axis| {
+        let (before, d, after) = (taps.before[axis], taps.dims[axis], taps.after[axis]);
+        let counted = if count_pads { 0..before + d + after } else { before..before + d };
         let at = |place: i64| {
-            let hit =
-                (0..attributes.kernel[axis]).filter(|k| counted.contains(&(place * stride + k * dilation)));
-            hit.count() as f64
+            let offsets = (0..taps.kernel[axis]).map(|k| place * taps.stride[axis] + k * taps.dilation[axis]);
+            offsets.filter(|at| counted.contains(at)).count() as f64
         };
-        along.push((0..n).map(at).collect());
-        output.push(n);
-        padded.push(whole);
-    }
-    if output.iter().try_fold(1i64, |n, k| n.checked_mul(*k)).is_none_or(|n| n > MOST_PLACES) {
-        return Err(Refusal::new(Code::SHAPE, "a dilated window at too many places").slot("dilations"));
-    }
-    let counts = along.iter().fold(vec![1.0], |counts, axis| {
-        counts.iter().flat_map(|a| axis.iter().map(move |b| a * b)).collect()
+        (0..taps.output[axis]).map(at).collect::<Vec<f64>>()
     });
-    let window = attributes.window(before.clone(), after);
-    Ok(Dilated { before, padded, window, output, counts })
+    along
+        .fold(vec![1.0], |counts, axis| counts.iter().flat_map(|a| axis.iter().map(move |b| a * b)).collect())
+}
+
+/// How far apart neighbours along each spatial axis are in the numbering of Indices: the last axis fastest, or the first.
+fn steps(spatial: &[Dim], first_fastest: bool) -> Vec<i64> {
+    let size = |axis: &usize| spatial[*axis].known().unwrap_or(0);
+    let n = spatial.len();
+    let step = |axis: usize| match first_fastest {
+        true => (0..axis).map(|axis| size(&axis)).product(),
+        false => (axis + 1..n).map(|axis| size(&axis)).product(),
+    };
+    (0..n).map(step).collect()
 }
 
 /// The tensor with zeros around its spatial dims.
@@ -236,53 +201,59 @@ fn grown(cx: &mut Emit<'_>, x: TensorId, before: &[i64], after: &[i64]) -> Tenso
     cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Fill, fill: Some(zero) })
 }
 
-/// One strided slice for each place of the kernel, joined by max or sum.
-fn emit_slices(cx: &mut Emit<'_>, x: TensorId, kind: PoolKind, plan: Dilated) -> TensorId {
-    let dtype = cx.dtype(x);
-    let outside = if kind == PoolKind::Max { f64::NEG_INFINITY } else { 0.0 };
-    let fill = cx.scalar(dtype, 0, outside);
-    // Batch and channels may be dynamic: their sizes are read from the tensor.
-    let lead = [cx.dims(x)[0], cx.dims(x)[1]];
-    let size = |cx: &mut Emit<'_>, spatial: &[i64]| {
-        if lead.iter().all(|&d| d >= 0) {
-            return Extent::Static([&lead, spatial].concat());
-        }
-        let mut parts = vec![cx.dim_of(x, 0), cx.dim_of(x, 1)];
-        parts.push(cx.i64s(spatial));
-        Extent::Tensor(cx.one(Layer::Concatenation { xs: parts, axis: 0 }))
-    };
-    let lead_with = |value: i64, spatial: Vec<i64>| Extent::Static([vec![value; 2], spatial].concat());
-    let start = lead_with(0, plan.before.iter().map(|pad| -pad).collect());
-    let stride = lead_with(1, vec![1; plan.before.len()]);
-    let whole = size(cx, &plan.padded);
-    let x = cx.one(Layer::Slice { x, start, size: whole, stride, mode: SampleMode::Fill, fill: Some(fill) });
-    let mut places = vec![Vec::new()];
-    for (kernel, dilation) in plan.window.kernel.iter().zip(&plan.window.dilation) {
-        let next = |place: &Vec<i64>| {
-            let place = place.clone();
-            (0..*kernel).map(move |k| [place.clone(), vec![k * dilation]].concat())
-        };
-        places = places.iter().flat_map(next).collect();
+fn emit_slices(cx: &mut Emit<'_>, x: TensorId, kind: PoolKind, taps: &Taps, counts: &[f64]) -> TensorId {
+    if kind == PoolKind::Max {
+        let x = taps.padded(cx, x, f64::NEG_INFINITY);
+        return taps.reduced(cx, x, ElementWiseOp::Max);
     }
-    let op = if kind == PoolKind::Max { ElementWiseOp::Max } else { ElementWiseOp::Sum };
-    let mut result: Option<TensorId> = None;
-    for place in places {
-        let start = lead_with(0, place);
-        let stride = lead_with(1, plan.window.stride.clone());
-        let size = size(cx, &plan.output);
-        let part = cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None });
-        result = Some(match result {
-            Some(so_far) => cx.elementwise(so_far, part, op),
-            None => part,
+    let x = taps.padded(cx, x, 0.0);
+    let sum = taps.reduced(cx, x, ElementWiseOp::Sum);
+    let dtype = cx.dtype(sum);
+    let dims = [&[1, 1], taps.output.as_slice()].concat();
+    let counts = floats::constant(cx, dtype, dims, counts);
+    cx.elementwise(sum, counts, ElementWiseOp::Div)
+}
+
+/// The maximum, and its number among all elements of X: of equal ones the first.
+fn emit_indices(cx: &mut Emit<'_>, x: TensorId, taps: &Taps, steps: &[i64]) -> [TensorId; 2] {
+    let given = x;
+    let rank = cx.rank(x);
+    let x = taps.padded(cx, x, f64::NEG_INFINITY);
+    let number = |place: &[i64]| place.iter().zip(steps).map(|(at, step)| at * step).sum::<i64>();
+    let mut best: Option<(TensorId, TensorId)> = None;
+    for place in taps.places() {
+        let part = taps.at(cx, x, &place);
+        let offset = cx.scalar(DType::I64, rank, number(&place) as f64);
+        best = Some(match best {
+            None => (part, offset),
+            Some((value, chosen)) => {
+                let condition = cx.elementwise(part, value, ElementWiseOp::Greater);
+                let chosen = cx.one(Layer::Select { condition, then_input: offset, else_input: chosen });
+                (cx.one(Layer::Select { condition, then_input: part, else_input: value }), chosen)
+            }
         });
     }
-    let result = result.unwrap_or(x);
-    if kind == PoolKind::Max {
-        return result;
+    let (value, mut index) = best.unwrap_or((x, x));
+    // Where the window starts.
+    let mut origins = vec![0i64];
+    for axis in 0..taps.output.len() {
+        let at = |place: i64| (place * taps.stride[axis] - taps.before[axis]) * steps[axis];
+        origins = origins.iter().flat_map(|base| (0..taps.output[axis]).map(move |k| base + at(k))).collect();
     }
-    let dims = [vec![1, 1], plan.output].concat();
-    let counts = floats::constant(cx, dtype, dims, &plan.counts);
-    cx.elementwise(result, counts, ElementWiseOp::Div)
+    let dims = [&[1, 1], taps.output.as_slice()].concat();
+    let bytes: Vec<u8> = origins.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let origins = cx.constant(DType::I64, dims, bytes.into());
+    index = cx.elementwise(index, origins, ElementWiseOp::Sum);
+    // Channels and batches before it.
+    let inner: i64 = cx.dims(given).iter().skip(2).product();
+    let channels = cx.dim_of(given, 1);
+    let channels = cx.with_rank(channels, rank);
+    let (batch, channel) = (first::positions(cx, given, 0), first::positions(cx, given, 1));
+    let block = cx.elementwise(batch, channels, ElementWiseOp::Prod);
+    let block = cx.elementwise(block, channel, ElementWiseOp::Sum);
+    let size = cx.scalar(DType::I64, rank, inner as f64);
+    let block = cx.elementwise(block, size, ElementWiseOp::Prod);
+    [value, cx.elementwise(index, block, ElementWiseOp::Sum)]
 }
 
 #[cfg(test)]
@@ -302,7 +273,7 @@ mod tests {
     fn refusals() {
         refused_dtypes(|x| pool("MaxPool", x(&[1, 1, 3, 3])).ints("kernel_shape", &[2, 2]));
         let case = pool("MaxPool", noise([1, 2, 5, 5])).ints("kernel_shape", &[2, 2]);
-        case.clone().outputs(2).refused(Code::OUTPUTS);
+        case.clone().outputs(2).dynamic(0, ["1", "2", "H", "5"]).refused(Code::DIM_UNKNOWN);
         case.clone().ints("pads", &[2, 0, 0, 0]).refused(Code::ATTRIBUTE);
         case.clone().dynamic(0, ["0", "2", "5", "5"]).refused(Code::SHAPE);
         let dilated = case.clone().ints("dilations", &[2, 1]);
@@ -310,7 +281,9 @@ mod tests {
         let partial = case.int("ceil_mode", 1).ints("strides", &[3, 3]).dynamic(0, ["1", "2", "H", "5"]);
         partial.refused(Code::DIM_UNKNOWN);
         let large = pool("MaxPool", noise([1, 1, 30, 30])).ints("kernel_shape", &[10, 10]);
-        large.ints("dilations", &[2, 2]).refused(Code::ATTRIBUTE);
+        large.outputs(2).refused(Code::ATTRIBUTE);
+        let large = pool("MaxPool", noise([1, 1, 120, 10])).ints("kernel_shape", &[50, 50]);
+        large.ints("dilations", &[2, 2]).ints("pads", &[0, 49, 0, 49]).refused(Code::ATTRIBUTE);
         pool("MaxPool", noise([1; 6])).ints("kernel_shape", &[1; 4]).refused(Code::RANK);
         Case::new("MaxPool", 22).absent().ints("kernel_shape", &[1]).refused(Code::INVALID);
     }
@@ -343,12 +316,28 @@ mod tests {
             let open = case.clone().int("ceil_mode", 1).ints("strides", &[2, 2]);
             open.dynamic(0, ["N", "3", "H", "W"]).check(F32);
             case.clone().ints("dilations", &[2, 3]).ints("pads", &[1, 1, 2, 0]).check(F32);
+            let ceil = case.clone().ints("dilations", &[2, 2]).int("ceil_mode", 1);
+            ceil.ints("strides", &[2, 3]).ints("pads", &[1, 1, 1, 0]).check(F32);
             case.clone().ints("dilations", &[2, 2]).dynamic(0, ["N", "3", "7", "6"]).check(F32);
             pool(op, noise([2, 3, 7])).ints("kernel_shape", &[3]).ints("strides", &[2]).check(F32);
             pool(op, noise([2, 3, 7])).ints("kernel_shape", &[3]).dynamic(0, ["N", "3", "L"]).check(F32);
             pool(op, noise([1, 2, 4, 5, 4])).ints("kernel_shape", &[2, 3, 2]).check(F32);
             pool(op, noise16([2, 3, 7, 6])).ints("kernel_shape", &[3, 2]).check(F16);
         }
+    }
+
+    #[test]
+    fn indices() {
+        let case = || pool("MaxPool", noise([2, 3, 7, 6])).ints("kernel_shape", &[3, 2]).outputs(2);
+        case().check(F32);
+        case().ints("pads", &[1, 0, 2, 1]).ints("strides", &[2, 1]).check(F32);
+        case().int("storage_order", 1).int("ceil_mode", 1).ints("strides", &[2, 2]).check(F32);
+        case().ints("dilations", &[2, 1]).dynamic(0, ["N", "C", "7", "6"]).check(F32);
+        pool("MaxPool", noise([1, 2, 5])).ints("kernel_shape", &[2]).outputs(2).check(F32);
+        let deep = pool("MaxPool", noise([1, 2, 4, 3, 4])).ints("kernel_shape", &[2, 2, 2]).outputs(2);
+        deep.check(F32);
+        let ties = pool("MaxPool", f32s([1, 1, 3], &[1.0, 1.0, 1.0])).ints("kernel_shape", &[2]).outputs(2);
+        ties.check(Tolerance::Exact);
     }
 
     #[test]
