@@ -32,6 +32,7 @@ mod gather_nd;
 mod gemm;
 mod global_pool;
 mod grid_sample;
+mod group_query_attention;
 mod identity;
 mod instance_normalization;
 mod layer_normalization;
@@ -49,9 +50,11 @@ mod ml_elementwise;
 mod ml_features;
 mod ml_linear_regressor;
 mod modulo;
+mod multi_head_attention;
 mod nms;
 mod nonzero;
 mod one_hot;
+mod packed_attention;
 mod pad;
 mod pool;
 mod pow;
@@ -123,6 +126,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &gemm::Gemm,
     &global_pool::GlobalPool,
     &grid_sample::GridSample,
+    &group_query_attention::GroupQueryAttention,
     &identity::Identity,
     &instance_normalization::InstanceNormalization,
     &layer_normalization::LayerNormalization,
@@ -140,9 +144,11 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &ml_features::MlFeatures,
     &ml_linear_regressor::LinearRegressor,
     &modulo::Modulo,
+    &multi_head_attention::MultiHeadAttention,
     &nms::NonMaxSuppression,
     &nonzero::NonZero,
     &one_hot::OneHot,
+    &packed_attention::PackedAttention,
     &pad::Pad,
     &pool::Pool,
     &pow::Pow,

@@ -10,16 +10,15 @@ use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
         check, elementwise,
-        extent::{self, DimPlan, ExtentPlan},
-        iota, shape,
+        extent::{self, DimPlan},
+        iota,
+        rotary::{self, Rotation},
+        shape,
     },
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::{
-    Layer, TensorId,
-    layer::{ElementWiseOp, Extent, GatherMode, SampleMode},
-};
+use trtc_network::{Layer, TensorId, layer::ElementWiseOp};
 
 /// The converters.
 #[derive(Debug)]
@@ -29,14 +28,10 @@ pub struct RotaryEmbedding;
 #[derive(Debug)]
 pub struct Plan {
     slots: Slots,
-    /// Dims as [n, h, s, d] or [n, s, h, d].
-    dims: Vec<DimPlan>,
+    /// Of [n, h, s, d] or [n, s, h, d].
+    rotation: Rotation,
     /// Heads, where the input has rank 3.
     split: Option<i64>,
-    head: i64,
-    /// How many elements of a head are turned.
-    turned: i64,
-    interleaved: bool,
     positions: Positions,
 }
 
@@ -130,13 +125,13 @@ impl Converter for RotaryEmbedding {
         let own = |axis: usize| extent::own_dim(node, 0, axis);
         let last = x.shape.last().and_then(Dim::known);
         let last = last.ok_or_else(|| unknown("the head size is not known before the run", "X"))?;
-        let (dims, split, head, tokens) = match x.rank() {
+        let (lead, split, head, tokens) = match x.rank() {
             3 => {
                 let heads = heads(node, last, cos.shape)?;
                 let head = last / heads;
-                (vec![own(0), own(1), DimPlan::Fixed(heads), DimPlan::Fixed(head)], Some(heads), head, own(1))
+                ([own(0), own(1), DimPlan::Fixed(heads)], Some(heads), head, own(1))
             }
-            4 => (vec![own(0), own(1), own(2), DimPlan::Fixed(last)], None, last, own(2)),
+            4 => ([own(0), own(1), own(2)], None, last, own(2)),
             rank => {
                 return Err(Refusal::new(Code::RANK, format!("rank {rank}, neither 3 nor 4")).slot("X"));
             }
@@ -186,13 +181,13 @@ impl Converter for RotaryEmbedding {
             );
         }
         let interleaved = node.int("interleaved", 0) != 0;
-        Ok(Plan { slots, dims, split, head, turned, interleaved, positions })
+        Ok(Plan { slots, rotation: Rotation { lead, head, turned, interleaved }, split, positions })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let mut x = cx.input(0);
         if let Some(heads) = plan.split {
-            x = copied(cx, x, vec![0, 0, heads, -1]);
+            x = rotary::copied(cx, x, vec![0, 0, heads, -1]);
         }
         // One angle for all heads of a token.
         let heads_axis = if plan.split.is_some() { 2 } else { 1 };
@@ -200,47 +195,16 @@ impl Converter for RotaryEmbedding {
         let [cos, sin] = [plan.slots.cos, plan.slots.sin].map(|slot| {
             let mut x = cx.input(slot);
             if let Some(indices) = rows {
-                let mode = GatherMode::Default;
-                x = cx.one(Layer::Gather { data: x, indices, axis: 0, mode, batch_dims: 0 });
+                x = rotary::rows(cx, x, indices);
             }
             cx.one(Layer::Unsqueeze { x, axes: vec![heads_axis] })
         });
-        let half = plan.turned / 2;
-        let [a, b] = match plan.interleaved {
-            true => [part(cx, &plan, x, 0, half, 2), part(cx, &plan, x, 1, half, 2)],
-            false => [part(cx, &plan, x, 0, half, 1), part(cx, &plan, x, half, half, 1)],
-        };
-        let product = |cx: &mut Emit<'_>, a, b| cx.elementwise(a, b, ElementWiseOp::Prod);
-        let (ca, sb) = (product(cx, cos, a), product(cx, sin, b));
-        let real = cx.elementwise(ca, sb, ElementWiseOp::Sub);
-        let (sa, cb) = (product(cx, sin, a), product(cx, cos, b));
-        let imaginary = cx.elementwise(sa, cb, ElementWiseOp::Sum);
-        let mut parts = match plan.interleaved {
-            false => vec![real, imaginary],
-            true => {
-                let pair = [real, imaginary].map(|x| cx.one(Layer::Unsqueeze { x, axes: vec![4] }));
-                let pairs = cx.one(Layer::Concatenation { xs: pair.to_vec(), axis: 4 });
-                vec![copied(cx, pairs, vec![0, 0, 0, plan.turned])]
-            }
-        };
-        if plan.turned < plan.head {
-            parts.push(part(cx, &plan, x, plan.turned, plan.head - plan.turned, 1));
-        }
-        let mut y = match parts.as_slice() {
-            [one] => *one,
-            _ => cx.one(Layer::Concatenation { xs: parts, axis: 3 }),
-        };
+        let mut y = rotary::turn(cx, x, [cos, sin], &plan.rotation);
         if plan.split.is_some() {
-            y = copied(cx, y, vec![0, 0, -1]);
+            y = rotary::copied(cx, y, vec![0, 0, -1]);
         }
         vec![y]
     }
-}
-
-/// A reshape in which 0 copies the dim.
-fn copied(cx: &mut Emit<'_>, x: TensorId, dims: Vec<i64>) -> TensorId {
-    let reshape = Some(Extent::Static(dims));
-    cx.one(Layer::Shuffle { x, first: None, reshape, zero_is_placeholder: true, second: None })
 }
 
 /// Indices of rows: [n, s] or [1, s].
@@ -255,16 +219,6 @@ fn rows(cx: &mut Emit<'_>, plan: &Plan) -> Option<TensorId> {
             Some(cx.elementwise(count, first, ElementWiseOp::Sum))
         }
     }
-}
-
-/// `size` elements of each head from `start` on, every `step`th.
-fn part(cx: &mut Emit<'_>, plan: &Plan, x: TensorId, start: i64, size: i64, step: i64) -> TensorId {
-    let mut dims = plan.dims[..3].to_vec();
-    dims.push(DimPlan::Fixed(size));
-    let size = cx.extent(&ExtentPlan::Dims(dims));
-    let start = Extent::Static(vec![0, 0, 0, start]);
-    let stride = Extent::Static(vec![1, 1, 1, step]);
-    cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })
 }
 
 #[cfg(test)]
