@@ -4,8 +4,8 @@ use crate::{Error, build::BuiltSegment, prepare::Source};
 use bytes::Bytes;
 use std::{collections::HashMap, path::Path};
 use trtc_bundle::{
-    BundleWriter, DType, LOCATION, Manifest, NetworkRef, Segment, SegmentId, SegmentKind, Step, TargetPlan,
-    ValueId, ValueInfo, ValueKind, WeightsRef,
+    BundleWriter, Carried, DType, LOCATION, Manifest, NetworkRef, Segment, SegmentId, SegmentKind, Step,
+    TargetPlan, ValueId, ValueInfo, ValueKind, WeightsRef,
 };
 use trtc_frontends::onnx::export::{ExportError, ExportRequest, Exported, WeightPlacement, export};
 use trtc_ir::{Dim, Graph, Module, NodeId, Symbols, Tensor, Type};
@@ -105,6 +105,7 @@ impl Assembly {
             if let BuiltSegment::Engine { lowered, engine } = built {
                 entry.kind = SegmentKind::Engine;
                 entry.network = Some(self.network(lowered)?);
+                entry.carried = carried(graph, segment, lowered, &mut values);
                 if let Some(engine) = engine {
                     entry.engine = Some(self.writer.add_engine(&engine.bytes).map_err(cannot_write)?);
                 }
@@ -264,6 +265,27 @@ impl Assembly {
             }
         }
     }
+}
+
+/// Bindings of a network in another dtype than their value's.
+fn carried(
+    graph: &Graph,
+    segment: &trtc_partitioner::Segment,
+    lowered: &Lowered,
+    values: &mut Values,
+) -> Vec<Carried> {
+    let network = &lowered.network;
+    let inputs = network.inputs.iter().map(|input| (&input.name, input.tensor));
+    let bindings: HashMap<&str, DType> = inputs
+        .chain(network.outputs.iter().map(|output| (&output.name, output.tensor)))
+        .filter_map(|(name, tensor)| Some((name.as_str(), network.tensor(tensor)?.dtype)))
+        .collect();
+    let carried = |&value: &trtc_ir::ValueId| {
+        let binding = bindings.get(&*graph[value].name).copied()?;
+        let differs = graph[value].ty.dtype().is_some_and(|dtype| dtype != binding);
+        differs.then(|| Carried::new(values.id(value), binding))
+    };
+    segment.inputs.iter().chain(&segment.outputs).filter_map(carried).collect()
 }
 
 /// Ids of the values that a plan mentions, in order of first mention.

@@ -28,7 +28,33 @@ pub struct Emit<'a> {
 /// Tensors of one graph's values. A subgraph has its own.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
+    /// As their makers left them: in the carrier, or in a dtype of TensorRT's that only its quantising layers and bindings
+    /// have.
     pub(crate) tensors: HashMap<ValueId, TensorId>,
+    /// Those of the latter kind, in their carriers, where an operator wanted them so.
+    carried: HashMap<ValueId, TensorId>,
+}
+
+impl Scope {
+    /// A value's tensor in the dtype that carries it.
+    pub(crate) fn carried(
+        &mut self,
+        net: &mut NetworkBuilder,
+        graph: &Graph,
+        value: ValueId,
+    ) -> Option<TensorId> {
+        let tensor = *self.tensors.get(&value)?;
+        let dtype = graph[value].ty.dtype().map(carrier);
+        if dtype.is_none_or(|dtype| dtype == net.dtype(tensor)) {
+            return Some(tensor);
+        }
+        if let Some(&tensor) = self.carried.get(&value) {
+            return Some(tensor);
+        }
+        let wide = carried(net, tensor, dtype?);
+        self.carried.insert(value, wide);
+        Some(wide)
+    }
 }
 
 impl Deref for Emit<'_> {
@@ -60,7 +86,7 @@ impl<'a> Emit<'a> {
         self.node
     }
 
-    /// The tensor of an input slot. Constants are put into the network at their first use.
+    /// The tensor of an input slot, in its [`carrier`] dtype. Constants are put into the network at their first use.
     pub fn input(&mut self, slot: usize) -> TensorId {
         match self.node.node().input(slot) {
             Some(value) => self.value(value),
@@ -81,8 +107,16 @@ impl<'a> Emit<'a> {
         (0..self.node.input_count()).map(|slot| self.input(slot)).collect()
     }
 
+    /// The tensor of an input slot in the value's own dtype, where it travels in that and the dtype is not its carrier:
+    /// i8, i4 or f8e4m3 as a quantising layer left it, i8 as the segment's input.
+    pub fn native(&mut self, slot: usize) -> Option<TensorId> {
+        let value = self.node.node().input(slot)?;
+        let (tensor, dtype) = (*self.scope.tensors.get(&value)?, self.node.graph()[value].ty.dtype()?);
+        (self.net.dtype(tensor) == dtype && carrier(dtype) != dtype).then_some(tensor)
+    }
+
     fn value(&mut self, value: ValueId) -> TensorId {
-        if let Some(&tensor) = self.scope.tensors.get(&value) {
+        if let Some(tensor) = self.scope.carried(self.net, self.node.graph(), value) {
             return tensor;
         }
         let graph = self.node.graph();
@@ -211,7 +245,7 @@ fn emit_graph(
     }
     let mut outputs = Vec::new();
     for &output in graph.outputs() {
-        if let Some(&tensor) = scope.tensors.get(&output) {
+        if let Some(tensor) = scope.carried(net, graph, output) {
             outputs.push(tensor);
         } else if let Some(constant) = &graph[output].constant
             && let Some(tensor) = constant_tensor(net, constant)
@@ -261,7 +295,8 @@ fn check_output(net: &mut NetworkBuilder, graph: &Graph, value: ValueId, tensor:
     let fits = |(&a, &b): (&i64, &i64)| a < 0 || b < 0 || a == b;
     let shape_ok = info.dims.len() == dims.len() && info.dims.iter().zip(dims).all(fits);
     let dtype = graph[value].ty.dtype();
-    if !shape_ok || dtype.is_some_and(|dtype| carrier(dtype) != info.dtype) {
+    let native = |dtype| dtype == info.dtype && matches!(dtype, DType::I8 | DType::I4 | DType::F8E4M3);
+    if !shape_ok || dtype.is_some_and(|dtype| carrier(dtype) != info.dtype && !native(dtype)) {
         let name = &graph[value].name;
         let want = dtype.map_or("?", DType::name);
         net.fault(format!(
@@ -273,29 +308,34 @@ fn check_output(net: &mut NetworkBuilder, graph: &Graph, value: ValueId, tensor:
 
 /// A constant in its [`carrier`] dtype; `None` for strings.
 fn constant_tensor(net: &mut NetworkBuilder, constant: &Tensor) -> Option<TensorId> {
-    let (bytes, dims) = (constant.bytes()?, constant.dims().to_vec());
-    Some(match constant.dtype() {
-        DType::U8 => {
-            let wide: Vec<u8> = bytes.iter().flat_map(|&v| i32::from(v).to_le_bytes()).collect();
-            net.constant(DType::I32, dims, wide.into())
-        }
-        // TensorRT takes a constant of i8 only in front of a Dequantize layer.
-        DType::I8 => {
-            let wide: Vec<u8> = bytes.iter().flat_map(|&v| i32::from(v as i8).to_le_bytes()).collect();
-            let wide = net.constant(DType::I32, dims, wide.into());
-            net.cast(wide, DType::I8)
-        }
-        dtype => net.constant(dtype, dims, bytes.clone()),
-    })
+    let (bytes, dims, dtype) = (constant.bytes()?, constant.dims().to_vec(), constant.dtype());
+    if carrier(dtype) == dtype {
+        return Some(net.constant(dtype, dims, bytes.clone()));
+    }
+    let wide = trtc_bundle::widened(dtype, constant.count(), bytes)?;
+    Some(net.constant(carrier(dtype), dims, wide.into()))
 }
 
-/// The dtype in which values travel inside a network. TensorRT knows u8 only at a network's own inputs and outputs; in
-/// between the values travel as i32.
+/// The dtype in which values travel inside a network ([`DType::carrier`]); `dtype` itself where there is none.
 pub const fn carrier(dtype: DType) -> DType {
-    match dtype {
-        DType::U8 => DType::I32,
-        other => other,
+    match dtype.carrier() {
+        Some(carrier) => carrier,
+        None => dtype,
     }
+}
+
+/// A tensor in the carrier of its dtype. Bytes are cast; u8 by way of f32, to and from which TensorRT documents casts of
+/// it. What a quantising layer made can only be undone by another.
+fn carried(net: &mut NetworkBuilder, tensor: TensorId, carrier: DType) -> TensorId {
+    let tensor = match net.dtype(tensor) {
+        DType::U8 => net.cast(tensor, DType::F32),
+        DType::F8E4M3 | DType::I4 => {
+            let scale = net.scalar(DType::F32, 0, 1.0);
+            net.one(Layer::Dequantize { x: tensor, scale, axis: None, to: DType::F32 })
+        }
+        _ => tensor,
+    };
+    net.cast(tensor, carrier)
 }
 
 /// A dim as a number where it is one.

@@ -1,6 +1,6 @@
 //! A set of nodes as a TensorRT network.
 
-use crate::emit::{Scope, carrier, emit_node, known_or_dynamic};
+use crate::emit::{Scope, emit_node, known_or_dynamic};
 use std::collections::{HashMap, HashSet};
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Dim, Graph, Interval, NodeId, Refusal, Symbols, ValueId};
@@ -85,8 +85,11 @@ pub fn lower(
                 format!("rank {}; TensorRT holds at most 8 dims", shape.len()),
             ));
         }
-        let tensor = net.add_input(&value.name, dtype, shape.iter().map(known_or_dynamic).collect());
-        scope.tensors.insert(input, convert(&mut net, tensor, carrier(dtype)));
+        let binding = dtype
+            .binding()
+            .ok_or_else(|| boundary(Code::BOUNDARY, format!("no binding holds values of {dtype}")))?;
+        let tensor = net.add_input(&value.name, binding, shape.iter().map(known_or_dynamic).collect());
+        scope.tensors.insert(input, tensor);
     }
     for &id in segment.nodes {
         emit_node(&mut net, &mut scope, graph, symbols, id, target)?;
@@ -98,8 +101,16 @@ pub fn lower(
         let Some(&tensor) = scope.tensors.get(&output) else {
             return Err(LowerError::internal("an output of the segment is made by none of its nodes"));
         };
-        let dtype = graph[output].ty.dtype().unwrap_or(net.dtype(tensor));
-        let tensor = if carrier(dtype) == dtype { tensor } else { convert(&mut net, tensor, dtype) };
+        let binding = graph[output].ty.dtype().and_then(DType::binding).unwrap_or(net.dtype(tensor));
+        let tensor = match binding {
+            binding if binding == net.dtype(tensor) => tensor,
+            DType::U8 => {
+                let float = net.cast(tensor, DType::F32);
+                net.cast(float, DType::U8)
+            }
+            DType::I8 => net.cast(tensor, DType::I8),
+            _ => scope.carried(&mut net, graph, output).unwrap_or(tensor),
+        };
         // A binding has one name: an input, or a tensor that is an output already, goes out through an identity.
         let tensor = if marked.insert(tensor) { tensor } else { net.one(Layer::Identity { x: tensor }) };
         marked.insert(tensor);
@@ -115,15 +126,6 @@ pub fn lower(
         }
     }
     Ok(lowered)
-}
-
-/// Between a u8 binding and the i32 that carries it: by way of f32, from and to which TensorRT documents casts of u8.
-fn convert(net: &mut NetworkBuilder, tensor: TensorId, to: DType) -> TensorId {
-    if net.dtype(tensor) == to {
-        return tensor;
-    }
-    let float = net.cast(tensor, DType::F32);
-    net.cast(float, to)
 }
 
 /// Ranges of an input: of its dims when one is dynamic, of its values when TensorRT reads it as a shape tensor.

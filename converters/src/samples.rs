@@ -55,7 +55,7 @@ pub fn refused_dtypes(make: impl Fn(&dyn Fn(&[i64]) -> Tensor) -> Case) {
         })
     };
     of(DType::F64).refused(Code::DTYPE_UNREPRESENTABLE);
-    of(DType::I8).refused(Code::DTYPE_KERNEL);
+    of(DType::F4E2M1).refused(Code::DTYPE_KERNEL);
     of(DType::Bf16).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
     of(DType::F32).untyped(0).refused(Code::DTYPE_UNKNOWN);
     of(DType::F32).unranked(0).refused(Code::RANK_UNKNOWN);

@@ -420,7 +420,8 @@ fn crossings(graph: &Graph, symbols: &Symbols, partition: &Partition) -> Vec<Cro
     rows
 }
 
-/// Dtype conversions at boundaries: an engine carries u8 as i32, and the host computes in f32 what it has no kernels for.
+/// Dtype conversions at boundaries: a network holds what TensorRT does not have in wider dtypes, and the host computes in
+/// f32 what it has no kernels for.
 fn boundary_casts(graph: &Graph, partition: &Partition) -> usize {
     use trtc_bundle::DType;
     let mut by_engine: HashSet<ValueId> = HashSet::new();
@@ -430,7 +431,7 @@ fn boundary_casts(graph: &Graph, partition: &Partition) -> usize {
     let casts = |segment: &Segment, value: &ValueId| {
         let dtype = graph[*value].ty.dtype();
         match segment.kind {
-            SegmentKind::Engine => dtype == Some(DType::U8),
+            SegmentKind::Engine => dtype.is_some_and(|dtype| dtype.carrier() != Some(dtype)),
             SegmentKind::Host => {
                 by_engine.contains(value)
                     && dtype.is_some_and(|dtype| {

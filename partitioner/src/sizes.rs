@@ -31,3 +31,10 @@ pub fn value_bytes(graph: &Graph, symbols: &Symbols, value: ValueId) -> Option<u
     let dtype = graph[value].ty.dtype()?;
     dtype.bytes_for(element_count(graph, symbols, value)?).map(|bytes| bytes as u64)
 }
+
+/// As [`value_bytes`], in the dtype that an engine's binding for the value has.
+pub(crate) fn binding_bytes(graph: &Graph, symbols: &Symbols, value: ValueId) -> Option<u64> {
+    let dtype = graph[value].ty.dtype()?;
+    let held = dtype.binding().unwrap_or(dtype);
+    held.bytes_for(element_count(graph, symbols, value)?).map(|bytes| bytes as u64)
+}

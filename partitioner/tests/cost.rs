@@ -464,6 +464,7 @@ fn casts_at_boundaries_are_counted() {
     assert_eq!(casts_of(DType::F32), 0);
     // An engine carries u8 as i32: in and out of each engine.
     assert_eq!(casts_of(DType::U8), 4);
+    assert_eq!(casts_of(DType::U32), 4);
     // The host computes bf16 in f32: what comes from the first engine and goes to the second.
     assert_eq!(casts_of(DType::Bf16), 2);
 }

@@ -7,17 +7,66 @@ use trtc_ir::{Code, Dim, NodeView, Refusal, Tensor, ValueView};
 pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16];
 /// Floats and the integers that TensorRT computes with.
 pub const NUMBERS: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64];
-/// Everything that data movement takes.
-pub const MOVABLE: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::Bool];
 
-/// [`MOVABLE`], and u8: inside a network its values travel as i32 (`emit::carrier`), so an operator that takes it
-/// must read a tensor's dtype from the network ([`trtc_network::NetworkBuilder::dtype`]), not from the IR.
-pub const CARRIED: &[DType] =
-    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::Bool, DType::U8];
+// What is exact on carriers. TensorRT holds the dtypes that it does not have in others ([`DType::carrier`]); an operator
+// that takes one reads a tensor's dtype from the network ([`trtc_network::NetworkBuilder::dtype`]), not from the IR.
 
-/// [`NUMBERS`], u8 as in [`CARRIED`], and i8, which is computed in i32 (`ctx::elementwise::wide` and `narrowed`).
-pub const WITH_BYTES: &[DType] =
-    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8];
+/// What data movement takes: everything that has a carrier, and a zero to fill with (f8e8m0 has none). Values are moved, chosen and repeated, never changed.
+pub const CARRIED: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::I32,
+    DType::I64,
+    DType::Bool,
+    DType::U8,
+    DType::I8,
+    DType::U16,
+    DType::I16,
+    DType::U32,
+    DType::U4,
+    DType::I4,
+    DType::U2,
+    DType::I2,
+    DType::F8E4M3,
+    DType::F8E4M3Uz,
+    DType::F8E5M2,
+    DType::F8E5M2Uz,
+];
+
+/// [`NUMBERS`] and the integers that are carried in wider ones. Comparisons and extremes are exact as they are; what can
+/// leave the dtype's range wraps (`ctx::wrap`).
+pub const WITH_NARROW: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::I8,
+    DType::U16,
+    DType::I16,
+    DType::U32,
+];
+
+/// [`WITH_NARROW`] and bool.
+pub const WITH_BOOL: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::I8,
+    DType::U16,
+    DType::I16,
+    DType::U32,
+    DType::Bool,
+];
+
+/// The integers among [`WITH_NARROW`].
+pub const INTEGERS: &[DType] =
+    &[DType::I32, DType::I64, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32];
 
 /// A present input of known dtype and rank.
 #[derive(Clone, Copy, Debug)]
@@ -78,12 +127,23 @@ pub fn dtype_gate(dtype: DType, name: &str, allowed: &[DType], target: &Target) 
             Refusal::new(Code::DTYPE_KERNEL, format!("TensorRT does not compute this in {dtype}")).slot(name)
         );
     }
+    capability(dtype, if dtype == DType::Bf16 { 80 } else { 0 }, name, target)
+}
+
+/// A dtype in which TensorRT's own quantising layers make and take values, for every compute capability.
+///
+/// # Errors
+/// `E0501`.
+pub fn native_gate(dtype: DType, name: &str, target: &Target) -> Result<(), Refusal> {
     let least = match dtype {
-        DType::Bf16 | DType::I4 => 80,
+        DType::I4 => 80,
         DType::F8E4M3 => 89,
-        DType::F4E2M1 => 120,
         _ => 0,
     };
+    capability(dtype, least, name, target)
+}
+
+fn capability(dtype: DType, least: u16, name: &str, target: &Target) -> Result<(), Refusal> {
     if let Some(sm) = target.min_sm().filter(|&sm| sm < least) {
         return Err(Refusal::new(
             Code::COMPUTE_CAPABILITY,
@@ -95,10 +155,9 @@ pub fn dtype_gate(dtype: DType, name: &str, allowed: &[DType], target: &Target) 
     Ok(())
 }
 
-/// Dtypes that a TensorRT tensor can have.
+/// Dtypes whose values a TensorRT tensor can hold.
 pub fn representable(dtype: DType) -> bool {
-    use DType::*;
-    matches!(dtype, F32 | F16 | Bf16 | I8 | U8 | I32 | I64 | Bool | I4 | F8E4M3 | F4E2M1 | F8E8M0)
+    dtype.carrier().is_some() || dtype == DType::F4E2M1
 }
 
 /// A constant input.

@@ -6,11 +6,10 @@ use crate::{
         check::{self, Operand},
         shape,
     },
-    emit::carrier,
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, NodeView, Refusal, Type};
-use trtc_network::{TensorId, layer::ElementWiseOp};
+use trtc_network::TensorId;
 
 /// Codes of [`gate`] and [`gates`].
 pub const REFUSALS: &[Code] = &[
@@ -106,44 +105,6 @@ pub fn gates(
 pub fn input(cx: &mut Emit<'_>, slot: usize, rank: usize) -> TensorId {
     let x = cx.input(slot);
     cx.with_rank(x, rank)
-}
-
-/// The tensor in a dtype that TensorRT computes with: i8 in i32, others as they are.
-pub fn wide(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
-    if cx.dtype(x) == DType::I8 { cx.cast(x, DType::I32) } else { x }
-}
-
-/// As [`input`], in a dtype that TensorRT computes with ([`wide`]).
-pub fn wide_input(cx: &mut Emit<'_>, slot: usize, rank: usize) -> TensorId {
-    let x = input(cx, slot, rank);
-    wide(cx, x)
-}
-
-/// The result of integer arithmetic as the operator's dtype: u8 and i8 (in i32 or i64 here) wrap, others are as they should be.
-pub fn narrowed(cx: &mut Emit<'_>, x: TensorId, to: DType) -> TensorId {
-    match to {
-        DType::U8 => {
-            let low = low_byte(cx, x);
-            cx.cast(low, carrier(DType::U8))
-        }
-        // −128 … 127: the lowest byte of x + 128, less 128.
-        DType::I8 => {
-            let half = scalar_like(cx, x, 128.0);
-            let moved = cx.elementwise(x, half, ElementWiseOp::Sum);
-            let low = low_byte(cx, moved);
-            let low = cx.elementwise(low, half, ElementWiseOp::Sub);
-            cx.cast(low, DType::I8)
-        }
-        _ => x,
-    }
-}
-
-/// The lowest byte, as 0 … 255: x − 256 · floor(x / 256).
-fn low_byte(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
-    let byte = scalar_like(cx, x, 256.0);
-    let whole = cx.elementwise(x, byte, ElementWiseOp::FloorDiv);
-    let high = cx.elementwise(whole, byte, ElementWiseOp::Prod);
-    cx.elementwise(x, high, ElementWiseOp::Sub)
 }
 
 /// A constant that broadcasts against `x`, in its dtype.

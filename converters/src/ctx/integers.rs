@@ -5,7 +5,7 @@ use crate::{
     Emit,
     ctx::{
         check::{self, Operand},
-        elementwise,
+        elementwise, quantize,
     },
 };
 use trtc_bundle::{DType, Target};
@@ -201,16 +201,16 @@ pub fn emit(cx: &mut Emit<'_>, factor: &Factor) -> TensorId {
     }
 }
 
-/// Quantised x: round(x / scale) + zero point, held to the range of `to`; in f32, all of one rank.
+/// Quantised x: round(x / scale) + zero point, held to the range of `to` (of at most 16 bits); in f32, all of one rank.
 pub fn quantized(cx: &mut Emit<'_>, quotient: TensorId, zero: TensorId, to: DType) -> TensorId {
     let y = cx.unary(quotient, UnaryOp::Round);
     let y = cx.elementwise(y, zero, ElementWiseOp::Sum);
     clamped(cx, y, to)
 }
 
-/// Held to the range of i8 or u8.
+/// Held to the range of an integer dtype of at most 16 bits.
 pub fn clamped(cx: &mut Emit<'_>, x: TensorId, to: DType) -> TensorId {
-    let (low, high) = if to == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
+    let (low, high) = quantize::range(to);
     let low = elementwise::scalar_like(cx, x, low);
     let x = cx.elementwise(x, low, ElementWiseOp::Max);
     let high = elementwise::scalar_like(cx, x, high);

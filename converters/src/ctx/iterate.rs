@@ -61,7 +61,7 @@ pub fn check_states(
     target: &Target,
 ) -> Result<(), Refusal> {
     for (k, slot) in slots.enumerate() {
-        let x = check::operand(node, slot, "v_initial", check::MOVABLE, target)?;
+        let x = check::operand(node, slot, "v_initial", check::CARRIED, target)?;
         check::not_empty(&x, "v_initial")?;
         let Some(&next) = body.outputs().get(first + k) else {
             return Err(Refusal::new(Code::INVALID, "the body has too few outputs").slot("body"));
@@ -95,7 +95,7 @@ pub fn check_stacked(body: &Graph, outputs: &[ValueId], target: &Target) -> Resu
                 Refusal::new(Code::CONTROL_FLOW, "what is stacked has no known dtype and rank").slot("body")
             );
         };
-        check::dtype_gate(dtype, "body", check::MOVABLE, target)?;
+        check::dtype_gate(dtype, "body", check::CARRIED, target)?;
         if dims.len() > 7 {
             return Err(Refusal::new(Code::RANK, "TensorRT holds at most 8 dims").slot("body"));
         }

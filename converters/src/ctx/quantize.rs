@@ -19,6 +19,31 @@ pub enum Granularity {
     Block(usize, usize, usize),
 }
 
+/// Dtypes of quantised values.
+pub const QUANTISED: &[DType] = &[
+    DType::I8,
+    DType::U8,
+    DType::I16,
+    DType::U16,
+    DType::I4,
+    DType::U4,
+    DType::I2,
+    DType::U2,
+    DType::F8E4M3,
+    DType::F8E4M3Uz,
+    DType::F8E5M2,
+    DType::F8E5M2Uz,
+];
+
+/// Least and greatest value of an integer dtype of at most 16 bits.
+pub fn range(dtype: DType) -> (f64, f64) {
+    let size = 2f64.powi(dtype.bits() as i32);
+    match dtype {
+        DType::U16 | DType::U8 | DType::U4 | DType::U2 => (0.0, size - 1.0),
+        _ => (-size / 2.0, size / 2.0 - 1.0),
+    }
+}
+
 /// Longest axis whose blocks are written out.
 const MAX_BLOCKED: usize = 1 << 24;
 
@@ -81,9 +106,13 @@ pub fn zero_point_is(node: NodeView<'_>, slot: usize, value: i64) -> bool {
 
 /// Zeros of a type that is no integer, of either sign.
 fn zero_bytes(node: NodeView<'_>, slot: usize) -> bool {
-    let constant = node.input(slot).and_then(|view| view.constant());
-    let bytes = constant.filter(|c| c.dtype() == DType::F8E4M3).and_then(Tensor::bytes);
-    bytes.is_some_and(|bytes| bytes.iter().all(|&b| b & 0x7f == 0))
+    let Some(constant) = node.input(slot).and_then(|view| view.constant()) else { return false };
+    let size = match constant.dtype() {
+        DType::F8E4M3 | DType::F8E5M2 => 0x7f,
+        DType::F8E4M3Uz | DType::F8E5M2Uz => 0xff,
+        _ => return false,
+    };
+    constant.bytes().is_some_and(|bytes| bytes.iter().all(|&b| b & size == 0))
 }
 
 /// A scale that TensorRT's own layers take: constant and positive.

@@ -27,7 +27,7 @@ pub enum Plan {
     /// One layer with its constants.
     Layer(ActivationKind, f32, f32),
     /// max(x, 0), for integers.
-    Positive(DType),
+    Positive,
     /// x · f(αx + β).
     Gated(ActivationKind, f32, f32),
     /// x · sigmoid(αx).
@@ -42,14 +42,12 @@ pub enum Plan {
     Affine(f32, f32),
 }
 
-const RELU: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8];
-
 fn plan_of(node: NodeView<'_>, dtype: DType) -> Result<Plan, Refusal> {
     let alpha = |default| node.float("alpha", default);
     let beta = |default| node.float("beta", default);
     let layer = |kind| Plan::Layer(kind, 0.0, 0.0);
     Ok(match node.op() {
-        "Relu" if dtype.is_int() => Plan::Positive(dtype),
+        "Relu" if dtype.is_int() => Plan::Positive,
         "Relu" => layer(ActivationKind::Relu),
         "Sigmoid" => layer(ActivationKind::Sigmoid),
         "Tanh" => layer(ActivationKind::Tanh),
@@ -109,7 +107,7 @@ impl Converter for Activation {
         ],
         dtypes: check::FLOATS,
         layers: "IActivationLayer",
-        limits: "Relu also i32, i64, i8",
+        limits: "Relu also integers of up to 64 bits, but u64",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -128,7 +126,7 @@ impl Converter for Activation {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let allowed = if node.op() == "Relu" { RELU } else { check::FLOATS };
+        let allowed = if node.op() == "Relu" { check::WITH_NARROW } else { check::FLOATS };
         let x = elementwise::gate(node, 0, "X", allowed, target)?;
         plan_of(node, x.dtype)
     }
@@ -137,11 +135,9 @@ impl Converter for Activation {
         let x = cx.input(0);
         vec![match plan {
             Plan::Layer(kind, alpha, beta) => cx.activation(x, kind, alpha, beta),
-            Plan::Positive(dtype) => {
-                let x = elementwise::wide(cx, x);
+            Plan::Positive => {
                 let zero = elementwise::scalar_like(cx, x, 0.0);
-                let y = cx.elementwise(x, zero, ElementWiseOp::Max);
-                cx.cast(y, dtype)
+                cx.elementwise(x, zero, ElementWiseOp::Max)
             }
             Plan::Gated(kind, alpha, beta) => {
                 let gate = cx.activation(x, kind, alpha, beta);

@@ -31,7 +31,7 @@ impl Converter for ArgExtreme {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("ArgMax", 13), Key::onnx("ArgMin", 13)],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "IReduceLayer, IElementWiseLayer, ISelectLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -51,7 +51,7 @@ impl Converter for ArgExtreme {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "data", check::WITH_BYTES, target)?;
+        let x = elementwise::gate(node, 0, "data", check::WITH_NARROW, target)?;
         check::never_empty(&x, "data")?;
         Ok(Plan {
             op: if node.op() == "ArgMax" { ReduceOp::Max } else { ReduceOp::Min },
@@ -63,7 +63,6 @@ impl Converter for ArgExtreme {
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
-        let x = elementwise::wide(cx, x);
         let y = first::extreme_position(cx, x, plan.axis, plan.op, plan.last);
         vec![if plan.keep_dims { y } else { cx.one(Layer::Squeeze { x: y, axes: vec![plan.axis] }) }]
     }

@@ -2,11 +2,11 @@
 //!
 //! a [..] T, b [..] T  ->  c [broadcast] T
 //! Opsets: 7 broadcasting; 13 bf16; 14 more integers.     TensorRT: IElementWiseLayer SUM, SUB, PROD, DIV.
-//! Limits: f32, f16, bf16, i32, i64; u8 and i8 wrap; not empty.
+//! Limits: f32, f16, bf16, i32, i64; u8, i8, u16, i16, u32 wrap; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, shape, small},
+    ctx::{check, elementwise, shape, small, wrap},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -38,7 +38,7 @@ impl Converter for Arithmetic {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Add", 14), Key::onnx("Sub", 14), Key::onnx("Mul", 14), Key::onnx("Div", 14)],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "IElementWiseLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -60,14 +60,17 @@ impl Converter for Arithmetic {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::WITH_BYTES, target)?;
+        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::WITH_NARROW, target)?;
         Ok(Plan { op: op_of(node), rank, dtype })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let [a, b] = [0, 1].map(|slot| elementwise::wide_input(cx, slot, plan.rank));
+        let [a, b] = [0, 1].map(|slot| elementwise::input(cx, slot, plan.rank));
+        if plan.op == ElementWiseOp::Prod {
+            return vec![wrap::product(cx, a, b, plan.dtype)];
+        }
         let y = cx.elementwise(a, b, plan.op);
-        vec![elementwise::narrowed(cx, y, plan.dtype)]
+        vec![wrap::wrapped(cx, y, plan.dtype)]
     }
 }
 
@@ -110,6 +113,39 @@ mod tests {
         gives("Sub", [5, 100, 0, 254], [5, 56, -128, -8]);
         gives("Mul", [14, 32, 1, 15], [14, -16, -127, -15]);
         gives("Div", [3, 2, 1, 0], [3, -1, -127, 0]);
+    }
+
+    // Both ends of each range, against the arithmetic of the type in Rust.
+    #[test]
+    fn narrow_integers_wrap() {
+        let ends = |dtype: DType| match dtype {
+            DType::U8 => (0, 255),
+            DType::I8 => (-128, 127),
+            DType::U16 => (0, 65_535),
+            DType::I16 => (-32_768, 32_767),
+            _ => (0, i128::from(u32::MAX)),
+        };
+        for dtype in [DType::U8, DType::I8, DType::U16, DType::I16, DType::U32] {
+            let (low, high) = ends(dtype);
+            let some = [low, low + 1, low / 2 + 7, 3, 5, high / 2 - 9, high - 1, high];
+            let pairs: Vec<(i128, i128)> =
+                some.iter().flat_map(|&a| some.map(|b| (a, b))).filter(|&(_, b)| b != 0).collect();
+            let tensor = |f: &dyn Fn((i128, i128)) -> i128| {
+                let at = |k: usize| pairs.get(k).copied().unwrap_or((0, 1));
+                of_dtype(dtype, [64], &std::array::from_fn::<f64, 64, _>(|k| f(at(k)) as f64))
+            };
+            let wraps = |v: i128| (v - low).rem_euclid(high - low + 1) + low;
+            for op in OPS {
+                let result = |(a, b): (i128, i128)| match op {
+                    "Add" => wraps(a + b),
+                    "Sub" => wraps(a - b),
+                    "Mul" => wraps(a * b),
+                    _ => wraps(a / b),
+                };
+                let case = Case::new(op, 14).input(tensor(&|pair| pair.0)).input(tensor(&|pair| pair.1));
+                case.gives(Tolerance::Exact, &[tensor(&result)]);
+            }
+        }
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Converter for If {
                     format!("output {slot} is {s} in one branch, {t} in the other"),
                 ));
             }
-            check::dtype_gate(s, "outputs", check::MOVABLE, target)?;
+            check::dtype_gate(s, "outputs", check::CARRIED, target)?;
             if x.contains(&Dim::Known(0)) || y.contains(&Dim::Known(0)) {
                 return Err(Refusal::new(
                     Code::SHAPE,
@@ -233,7 +233,7 @@ mod tests {
         either(true, branch("Exp", 13), constant(noise([3]))).refused(Code::CONTROL_FLOW);
         either(true, branch("Exp", 13), constant(i64s([1, 1], &[3]))).refused(Code::CONTROL_FLOW);
         either(true, constant(noise([0])), constant(noise([3]))).refused(Code::SHAPE);
-        either(true, constant(i8s([1], &[3])), constant(i8s([1], &[4]))).refused(Code::DTYPE_KERNEL);
+        either(true, constant(unheld()), constant(unheld())).refused(Code::DTYPE_KERNEL);
         either(true, constant(bf16s([1], &[1.0])), constant(bf16s([1], &[2.0])))
             .target("rtx-1.7:sm75")
             .refused(Code::COMPUTE_CAPABILITY);

@@ -38,7 +38,7 @@ impl Converter for Clip {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Clip", 13)],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "IActivationLayer, IElementWiseLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -51,12 +51,12 @@ impl Converter for Clip {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "input", check::WITH_BYTES, target)?;
+        let x = elementwise::gate(node, 0, "input", check::WITH_NARROW, target)?;
         let mut present = [false; 2];
         let mut values = [None; 2];
         for (k, name) in ["min", "max"].into_iter().enumerate() {
             let Some(view) = node.input(k + 1) else { continue };
-            let bound = elementwise::gate(node, k + 1, name, check::WITH_BYTES, target)?;
+            let bound = elementwise::gate(node, k + 1, name, check::WITH_NARROW, target)?;
             let one = bound.shape.iter().all(|dim| *dim == Dim::Known(1));
             if bound.dtype != x.dtype || !one {
                 let why = format!("a bound must be one {}", x.dtype);
@@ -74,23 +74,20 @@ impl Converter for Clip {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let x = cx.input(0);
-        let mut y = elementwise::wide(cx, x);
+        let mut y = cx.input(0);
         match plan {
             Plan::Layer(min, max) => y = cx.activation(y, ActivationKind::Clip, min, max),
             Plan::Bounds { min, max, rank } => {
                 for (slot, there, op) in [(1, min, ElementWiseOp::Max), (2, max, ElementWiseOp::Min)] {
                     if there {
                         let bound = cx.input(slot);
-                        let bound = elementwise::wide(cx, bound);
                         let bound = cx.reshape(bound, vec![1; rank]);
                         y = cx.elementwise(y, bound, op);
                     }
                 }
             }
         }
-        let dtype = cx.dtype(x);
-        vec![cx.cast(y, dtype)]
+        vec![y]
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! a [..] T, b [..] T  ->  c [broadcast] bool
 //! Opsets: 7 broadcasting; 9, 11 more types; 13 bf16; 19 strings (Equal).     TensorRT: IElementWiseLayer EQUAL, GREATER, LESS, OR.
-//! Limits: f32, f16, bf16, i32, i64, u8, i8, bool (Equal); not empty. "Or equal" is made of two comparisons: NaN compares false.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8, u16, i16, u32, bool (Equal); not empty. "Or equal" is made of two comparisons: NaN compares false.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -55,11 +55,8 @@ fn compare(node: NodeView<'_>, a: &Dim, b: &Dim) -> Dim {
     }
 }
 
-const EQUAL: &[DType] =
-    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool];
-
 fn allowed(node: NodeView<'_>) -> &'static [DType] {
-    if node.op() == "Equal" { EQUAL } else { check::WITH_BYTES }
+    if node.op() == "Equal" { check::WITH_BOOL } else { check::WITH_NARROW }
 }
 
 impl Converter for Compare {
@@ -73,7 +70,7 @@ impl Converter for Compare {
             Key::onnx("GreaterOrEqual", 16),
             Key::onnx("LessOrEqual", 16),
         ],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "IElementWiseLayer",
         limits: "Equal also for bool",
         refusals: elementwise::REFUSALS,
@@ -93,7 +90,7 @@ impl Converter for Compare {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let [a, b] = [0, 1].map(|slot| elementwise::wide_input(cx, slot, plan.rank));
+        let [a, b] = [0, 1].map(|slot| elementwise::input(cx, slot, plan.rank));
         let strict = cx.elementwise(a, b, plan.op);
         if !plan.or_equal {
             return vec![strict];
@@ -125,6 +122,12 @@ mod tests {
             Case::new(op, since).input(nan.clone()).input(nan).check(Tolerance::Exact);
         }
         for (op, since) in OPS {
+            for (dtype, ends) in [(DType::U16, [0.0, 65_535.0]), (DType::I16, [-32_768.0, 32_767.0])] {
+                let case = Case::new(op, since).input(of_dtype(dtype, [2], &ends));
+                case.input(of_dtype(dtype, [2, 1], &ends)).check(Tolerance::Exact);
+            }
+            let large = Case::new(op, since).input(of_dtype(DType::U32, [2], &[0.0, 4_294_967_295.0]));
+            large.input(of_dtype(DType::U32, [2, 1], &[2_147_483_648.0, 1.0])).check(Tolerance::Exact);
             let bytes = Case::new(op, since).input(i8s([3], &[-128, 5, 127]));
             bytes.constant(i8s([3], &[-1, 5, 5])).check(Tolerance::Exact);
         }

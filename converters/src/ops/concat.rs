@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn refusals() {
-        Case::new("Concat", 13).input(noise([1])).int("axis", 0).gates(i8s([1], &[0]));
+        Case::new("Concat", 13).input(noise([1])).int("axis", 0).gates(unheld());
     }
 
     #[test]

@@ -11,9 +11,10 @@ use crate::{
         extent::{self, ExtentPlan},
         shape,
     },
+    emit::carrier,
 };
 use bytes::Bytes;
-use trtc_bundle::{DType, Target};
+use trtc_bundle::{DType, Target, widened};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, graph::MAX_ELEMENTS};
 use trtc_network::{
     Layer,
@@ -38,7 +39,7 @@ impl Converter for ConstantOfShape {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("ConstantOfShape", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "IConstantLayer, ISliceLayer",
         limits: "shape constant, or computed from dims, or bounded",
         refusals: &[
@@ -84,12 +85,14 @@ impl Converter for ConstantOfShape {
         let (dtype, bytes) = match node.attrs().tensor("value") {
             None => (DType::F32, Bytes::from_static(&[0; 4])),
             Some(value) => {
-                check::dtype_gate(value.dtype(), "value", check::MOVABLE, target)?;
+                check::dtype_gate(value.dtype(), "value", check::CARRIED, target)?;
                 let bytes = value
                     .bytes()
                     .filter(|_| value.count() == 1)
                     .ok_or_else(|| Refusal::new(Code::SHAPE, "must be one number").slot("value"))?;
-                (value.dtype(), bytes.clone())
+                let wide = widened(value.dtype(), 1, bytes);
+                let wide = wide.ok_or_else(|| Refusal::new(Code::INVALID, "no number").slot("value"))?;
+                (carrier(value.dtype()), wide.into())
             }
         };
         let to = node.output(0).and_then(|y| y.shape()).ok_or_else(|| {
@@ -136,7 +139,7 @@ mod tests {
     fn refusals() {
         let one = list(&[1]);
         of(f64s([1], &[1.0]), one.clone()).refused(Code::DTYPE_UNREPRESENTABLE);
-        of(i8s([1], &[1]), one.clone()).refused(Code::DTYPE_KERNEL);
+        of(unheld(), one.clone()).refused(Code::DTYPE_KERNEL);
         of(bf16s([1], &[1.0]), one.clone()).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
         of(noise([1]), one.clone()).unranked(0).refused(Code::RANK_UNKNOWN);
         of(noise([1]), list(&[1; 9])).refused(Code::RANK);

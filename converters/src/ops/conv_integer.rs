@@ -250,7 +250,7 @@ mod tests {
         x().refused(Code::INVALID);
         let of = |x: Tensor| Case::new("ConvInteger", 10).input(x).constant(w());
         of(i32s([1, 1, 1, 1], &[1])).refused(Code::DTYPE_KERNEL);
-        of(i16s([1, 1, 1, 1], &[1])).refused(Code::DTYPE_UNREPRESENTABLE);
+        of(f64s([1, 1, 1, 1], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
         plain.clone().untyped(0).refused(Code::DTYPE_UNKNOWN);
         plain.clone().unranked(0).refused(Code::RANK_UNKNOWN);
         case(&[1; 6], &[1; 6]).refused(Code::RANK);

@@ -4,7 +4,7 @@
 //! Opsets: 10; 13 axis; 19 f8, f16, bf16 scales; 21 blocks, 4 and 16 bits; 23 output_dtype; 28 2 bits.
 //! TensorRT: IDequantizeLayer for i8, f8e4m3, i4 with zero point 0 and constant scales: one scale, or constant x; constant u8
 //! with zero point 128 and u4 with 8 are moved to i8 and i4. Otherwise computed in f32, exactly.
-//! Limits: i8, u8, i32; f8e4m3, i4 only by the layer; constants of any integer type; not empty.
+//! Limits: integers of at most 16 bits and i32, floats of 8 bits; constants of any integer type; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -34,7 +34,21 @@ pub struct Plan {
     zero_point: bool,
 }
 
-const ALLOWED: &[DType] = &[DType::I8, DType::U8, DType::I32, DType::F8E4M3, DType::I4];
+const ALLOWED: &[DType] = &[
+    DType::I8,
+    DType::U8,
+    DType::I16,
+    DType::U16,
+    DType::I32,
+    DType::I4,
+    DType::U4,
+    DType::I2,
+    DType::U2,
+    DType::F8E4M3,
+    DType::F8E4M3Uz,
+    DType::F8E5M2,
+    DType::F8E5M2Uz,
+];
 
 fn output_dtype(node: NodeView<'_>) -> Option<DType> {
     match i32::try_from(node.int("output_dtype", 0)) {
@@ -72,7 +86,7 @@ fn layer(
         DType::U4 if constant && quantize::zero_point_is(node, 2, 8) => DType::I4,
         _ => return None,
     };
-    check::dtype_gate(own, "x", &[own], target).ok()?;
+    check::native_gate(own, "x", target).ok()?;
     if own == DType::I4 && !quantize::fills_bytes(x) {
         return None;
     }
@@ -96,7 +110,7 @@ impl Converter for DequantizeLinear {
         keys: &[Key::onnx("DequantizeLinear", 28)],
         dtypes: ALLOWED,
         layers: "IDequantizeLayer, IElementWiseLayer",
-        limits: "f8e4m3, i4: zero point 0, constant scales",
+        limits: "floats: zero point 0",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -107,7 +121,7 @@ impl Converter for DequantizeLinear {
             Code::COMPUTE_CAPABILITY,
             Code::INVALID,
             Code::DIM_UNKNOWN,
-            Code::ATTRIBUTE,
+            Code::CONSTANT_VALUE,
         ],
     };
 
@@ -124,16 +138,12 @@ impl Converter for DequantizeLinear {
         let how = quantize::granularity(node, &x, &scale, "x_scale")?;
         let layer = layer(node, &x, &scale, &how, target).filter(|_| scale.dtype == to);
         let zero_point = !quantize::zero_point_is_zero(node, 2);
-        let constant = x.view.constant().is_some();
-        if layer.is_none() {
-            if x.dtype == DType::F8E4M3 || (x.dtype == DType::I4 && !constant) {
-                let why = format!(
-                    "TensorRT takes {} with zero point 0 and one positive constant scale, or constant as weights",
-                    x.dtype
-                );
-                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("x_scale"));
+        if zero_point {
+            if x.dtype.is_float() {
+                let why = format!("a zero point of {} other than 0", x.dtype);
+                return Err(Refusal::new(Code::CONSTANT_VALUE, why).slot("x_zero_point"));
             }
-            if zero_point && node.input(2).is_some_and(|zero| zero.constant().is_none()) {
+            if node.input(2).is_some_and(|zero| zero.constant().is_none()) {
                 elementwise::gate(node, 2, "x_zero_point", &[x.dtype], target)?;
             }
         }
@@ -141,8 +151,8 @@ impl Converter for DequantizeLinear {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        if let Some(dtype) = plan.layer {
-            return vec![by_layer(cx, &plan, dtype)];
+        if let Some(y) = plan.layer.and_then(|dtype| by_layer(cx, &plan, dtype)) {
+            return vec![y];
         }
         let mut y = quantize::in_f32(cx, 0);
         if plan.zero_point {
@@ -166,12 +176,12 @@ fn stored(constant: &Tensor) -> Option<bytes::Bytes> {
     Some(bytes.iter().map(|b| b ^ flip).collect::<Vec<u8>>().into())
 }
 
-fn by_layer(cx: &mut Emit<'_>, plan: &Plan, dtype: DType) -> TensorId {
-    // A constant stands directly in front of the layer.
+/// The layer, where x travels in its own dtype: a constant directly in front of it, or what another layer quantised.
+fn by_layer(cx: &mut Emit<'_>, plan: &Plan, dtype: DType) -> Option<TensorId> {
     let constant = cx.node().input(0).and_then(|view| view.constant()).cloned();
     let x = match constant.as_ref().and_then(|c| Some((stored(c)?, c.dims().to_vec()))) {
         Some((bytes, dims)) => cx.constant(dtype, dims, bytes),
-        None => cx.input(0),
+        None => cx.native(0)?,
     };
     let scale = cx.input(1);
     let (scale, axis) = match plan.how {
@@ -179,7 +189,7 @@ fn by_layer(cx: &mut Emit<'_>, plan: &Plan, dtype: DType) -> TensorId {
         Granularity::Axis(axis) => (scale, Some(axis as u32)),
         Granularity::Block(..) => (scale, None),
     };
-    cx.one(Layer::Dequantize { x, scale, axis, to: plan.to })
+    Some(cx.one(Layer::Dequantize { x, scale, axis, to: plan.to }))
 }
 
 #[cfg(test)]
@@ -221,7 +231,6 @@ mod tests {
         // e4m3: 1.5, −2, 448, 2⁻⁹.
         let x = || f8s([2, 2], &[0x3c, 0xc0, 0x7e, 0x01]);
         let one = case(x()).constant(f32s([], &[0.25]));
-        assert_eq!(one.layers(), ["Shuffle", "Dequantize"]);
         one.gives(F32, &[f32s([2, 2], &[0.375, -0.5, 112.0, 0.25 / 512.0])]);
         one.constant(f8s([], &[0])).layers();
         let weights = Case::new("DequantizeLinear", 28).constant(x()).constant(f32s([2], &[0.5, 2.0]));
@@ -252,6 +261,21 @@ mod tests {
         let case = Case::new("DequantizeLinear", 28).constant(odd).constant(f32s([], &[0.5]));
         assert!(!case.layers().contains(&"Dequantize"));
         case.gives(F32, &[f32s([3], &[0.0, 0.5, -0.5])]);
+    }
+
+    #[test]
+    fn every_dtype() {
+        for &dtype in super::ALLOWED {
+            let x = || of_dtype(dtype, [2, 3], &[0.0, 1.0, -1.0, 2.0, -2.0, 3.0]);
+            case(x()).constant(f32s([], &[0.3])).check(F32);
+            case(x()).input(f16s([3], &[0.25, 2.0, 3.0])).dynamic(0, ["N", "3"]).check(F16);
+            if dtype.is_int() && dtype != DType::I32 {
+                let zero = of_dtype(dtype, [3], &[0.0, 1.0, -1.0]);
+                case(x()).constant(f32s([3], &[0.5, 2.0, 3.0])).input(zero).check(F32);
+            }
+        }
+        let extremes = case(of_dtype(DType::U16, [2], &[0.0, 65_535.0])).constant(f32s([], &[0.5]));
+        extremes.constant(of_dtype(DType::U16, [], &[32_767.0])).check(F32);
     }
 
     #[test]
@@ -294,11 +318,9 @@ mod tests {
     #[test]
     fn refusals() {
         let scale = || f32s([], &[1.0]);
-        case(i16s([1], &[1])).constant(scale()).refused(Code::DTYPE_UNREPRESENTABLE);
+        case(f64s([1], &[1.0])).constant(scale()).refused(Code::DTYPE_UNREPRESENTABLE);
         case(bools([1], &[true])).constant(scale()).refused(Code::DTYPE_KERNEL);
-        let narrow = case(f8s([2], &[0, 1])).constant(f32s([2], &[1.0, 2.0])).int("axis", 0);
-        narrow.refused(Code::ATTRIBUTE);
-        narrow.target("rtx-1.7:sm86").refused(Code::COMPUTE_CAPABILITY);
+        case(f8s([2], &[0, 1])).constant(scale()).constant(f8s([], &[1])).refused(Code::CONSTANT_VALUE);
         case(i8s([1], &[1])).untyped(0).constant(scale()).refused(Code::DTYPE_UNKNOWN);
         case(i8s([1], &[1])).unranked(0).constant(scale()).refused(Code::RANK_UNKNOWN);
         case(i8s([1], &[1])).dynamic(0, ["1"; 9]).constant(scale()).refused(Code::RANK);

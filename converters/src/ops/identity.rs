@@ -23,15 +23,12 @@ pub struct Plan {
     mask: bool,
 }
 
-const ALLOWED: &[DType] =
-    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::Bool, DType::U8, DType::I8];
-
 impl Converter for Identity {
     type Plan = Plan;
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Identity", 25), Key::onnx("Dropout", 22)],
-        dtypes: ALLOWED,
+        dtypes: check::CARRIED,
         layers: "",
         limits: "Dropout: not in training mode",
         refusals: &[
@@ -60,7 +57,7 @@ impl Converter for Identity {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         if node.op() != "Dropout" {
-            elementwise::gate(node, 0, "input", ALLOWED, target)?;
+            elementwise::gate(node, 0, "input", check::CARRIED, target)?;
             return Ok(Plan { mask: false });
         }
         elementwise::gate(node, 0, "data", check::FLOATS, target)?;
@@ -83,16 +80,16 @@ impl Converter for Identity {
 
 #[cfg(test)]
 mod tests {
-    use super::ALLOWED;
     use crate::testing::*;
     use trtc_ir::Code;
 
     #[test]
     fn numbers() {
-        for &dtype in ALLOWED {
-            let case = Case::new("Identity", 25).input(of_dtype(dtype, [2, 2], &[0.0, 1.0, 2.0, 3.0]));
-            case.check(Tolerance::Exact);
-            case.dynamic(0, ["N", "2"]).check(Tolerance::Exact);
+        for &dtype in crate::ctx::check::CARRIED {
+            let x = of_dtype(dtype, [2, 2], &[0.0, 1.0, 2.0, 3.0]);
+            let case = Case::new("Identity", 25).input(x.clone());
+            case.gives(Tolerance::Exact, std::slice::from_ref(&x));
+            case.dynamic(0, ["N", "2"]).gives(Tolerance::Exact, &[x]);
         }
         let case =
             Case::new("Dropout", 22).input(f32s([3], &[0.0, f32::NAN, 2.0])).constant(f32s([], &[0.5]));
@@ -110,7 +107,7 @@ mod tests {
 
     #[test]
     fn refusals() {
-        Case::new("Identity", 25).input(f32s([1], &[1.0])).gates(f8s([1], &[1]));
+        Case::new("Identity", 25).input(f32s([1], &[1.0])).gates(unheld());
         let dropout = Case::new("Dropout", 22).input(f32s([1], &[1.0]));
         dropout.gates(i32s([1], &[1]));
         let moded = dropout.absent();

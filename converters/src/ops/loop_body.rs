@@ -98,7 +98,7 @@ impl Converter for Loop {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Loop", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ILoop",
         limits: "every node of the body fits an engine; states keep their shapes; a loop that may end early stacks nothing",
         refusals: &[

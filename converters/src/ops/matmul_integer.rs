@@ -294,7 +294,7 @@ mod tests {
     fn refusals() {
         let byte = || u8s([1, 1], &[1]);
         plain().input(a()).input(i32s([3, 1], &[1; 3])).refused(Code::DTYPE_KERNEL);
-        plain().input(a()).input(i16s([3, 1], &[1; 3])).refused(Code::DTYPE_UNREPRESENTABLE);
+        plain().input(a()).input(f64s([3, 1], &[1.0; 3])).refused(Code::DTYPE_UNREPRESENTABLE);
         plain().input(byte()).untyped(0).input(byte()).refused(Code::DTYPE_UNKNOWN);
         plain().input(byte()).unranked(0).input(byte()).refused(Code::RANK_UNKNOWN);
         plain().input(u8s([1], &[1])).input(byte()).refused(Code::RANK);

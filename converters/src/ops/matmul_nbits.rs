@@ -196,7 +196,7 @@ fn weights(sizes: Sizes, bytes: &Bytes, scales: Vec<f64>, zeros: &[f64], target:
         8 => Some((DType::I8, 0x80)),
         _ => None,
     };
-    let layer = layer.filter(|(dtype, _)| check::dtype_gate(*dtype, "B", &[*dtype], target).is_ok());
+    let layer = layer.filter(|(dtype, _)| check::native_gate(*dtype, "B", target).is_ok());
     let whole = sizes.k.is_multiple_of(sizes.block) && scales.iter().all(|&s| s > 0.0 && s.is_finite());
     if let Some((dtype, flip)) = layer
         && whole

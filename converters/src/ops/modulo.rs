@@ -4,7 +4,7 @@
 //! Opsets: 10; 13 bf16; 28 floats with fmod = 0.
 //! TensorRT: IElementWiseLayer FLOOR_DIV, DIV, PROD, SUB. Floats: in f32, the product of quotient and divisor as two
 //! numbers, so that the remainder is exact while the quotient is below 2²⁴.
-//! Limits: f32, f16, bf16, i32, i64, u8, i8; not empty.
+//! Limits: f32, f16, bf16, i32, i64, u8, i8, u16, i16, u32; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -35,7 +35,7 @@ impl Converter for Modulo {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Mod", 28)],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "IElementWiseLayer, IUnaryLayer, ISelectLayer",
         limits: "floats: quotients below 2²⁴",
         refusals: elementwise::REFUSALS,
@@ -57,12 +57,12 @@ impl Converter for Modulo {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::WITH_BYTES, target)?;
+        let (dtype, rank) = elementwise::gates(node, &["A", "B"], check::WITH_NARROW, target)?;
         Ok(Plan { rank, sign_of_dividend: node.int("fmod", 0) != 0, dtype })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let [a, b] = [0, 1].map(|slot| elementwise::wide_input(cx, slot, plan.rank));
+        let [a, b] = [0, 1].map(|slot| elementwise::input(cx, slot, plan.rank));
         if plan.dtype.is_int() {
             let op = if plan.sign_of_dividend { ElementWiseOp::Div } else { ElementWiseOp::FloorDiv };
             let quotient = cx.elementwise(a, b, op);
@@ -160,6 +160,11 @@ mod tests {
         }
         let bytes = Case::new("Mod", 28).input(u8s([3], &[200, 7, 255])).constant(u8s([3], &[7, 200, 16]));
         bytes.check(Tolerance::Exact);
+        for dtype in [DType::U16, DType::I16, DType::U32] {
+            let a = of_dtype(dtype, [4], &[65_535.0, 32_768.0, 7.0, -2.0]);
+            let case = Case::new("Mod", 28).input(a).input(of_dtype(dtype, [4], &[7.0, -3.0, 32_767.0, 5.0]));
+            case.check(Tolerance::Exact);
+        }
         let bytes = Case::new("Mod", 28).input(i8s([3], &[-100, 7, 127])).constant(i8s([3], &[7, -3, 16]));
         bytes.check(Tolerance::Exact);
         bytes.int("fmod", 1).check(Tolerance::Exact);

@@ -3,14 +3,14 @@
 //! x [d0..dn] T, y_scale [] | [di] | [blocks] U, (y_zero_point, as the scale, V)  ->  y [d0..dn] V
 //! Opsets: 10; 13 axis; 19 f8, f16, bf16; 21 blocks, output_dtype; 23 precision; 28 2 bits.
 //! TensorRT: IQuantizeLayer where y is i8, f8e4m3 or i4, the zero point 0 and the one scale constant; otherwise computed in f32.
-//! Limits: f32, f16, bf16 to i8, u8; f8e4m3, i4 only by the layer; not empty.
+//! Limits: f32, f16, bf16 to integers of at most 16 bits and floats of 8; the zero point of floats is 0; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check, elementwise,
+        check, elementwise, integers,
         quantize::{self, Granularity},
-        shape,
+        round, shape,
     },
     emit::carrier,
 };
@@ -35,6 +35,7 @@ pub struct Plan {
     precision: DType,
     layer: bool,
     zero_point: bool,
+    saturate: bool,
 }
 
 fn output_dtype(node: NodeView<'_>) -> Option<DType> {
@@ -54,7 +55,7 @@ impl Converter for QuantizeLinear {
         keys: &[Key::onnx("QuantizeLinear", 28)],
         dtypes: check::FLOATS,
         layers: "IQuantizeLayer, IElementWiseLayer, IUnaryLayer",
-        limits: "to i8, u8; f8e4m3, i4: zero point 0, one constant scale",
+        limits: "to 2, 4, 8, 16 bits; floats: zero point 0",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -66,6 +67,7 @@ impl Converter for QuantizeLinear {
             Code::INVALID,
             Code::DIM_UNKNOWN,
             Code::ATTRIBUTE,
+            Code::CONSTANT_VALUE,
         ],
     };
 
@@ -79,11 +81,15 @@ impl Converter for QuantizeLinear {
         let scale = quantize::scale(node, 1, "y_scale", target)?;
         let to = output_dtype(node)
             .ok_or_else(|| Refusal::new(Code::DTYPE_UNKNOWN, "the result's dtype is not known"))?;
-        check::dtype_gate(to, "y", &[DType::I8, DType::U8, DType::F8E4M3, DType::I4], target)?;
+        check::dtype_gate(to, "y", quantize::QUANTISED, target)?;
         let how = quantize::granularity(node, &x, &scale, "y_scale")?;
         let zero = quantize::zero_point_is_zero(node, 2);
         if !zero {
             elementwise::gate(node, 2, "y_zero_point", &[to], target)?;
+            if to.is_float() {
+                let why = format!("a zero point of {to} other than 0");
+                return Err(Refusal::new(Code::CONSTANT_VALUE, why).slot("y_zero_point"));
+            }
         }
         let precision = match i32::try_from(node.int("precision", 0)) {
             Ok(0) => scale.dtype,
@@ -95,22 +101,18 @@ impl Converter for QuantizeLinear {
             }
             Err(_) => scale.dtype,
         };
-        let layer = to != DType::U8
+        let saturate = node.int("saturate", 1) != 0;
+        let layer = matches!(to, DType::I8 | DType::I4 | DType::F8E4M3)
+            && check::native_gate(to, "y", target).is_ok()
             && zero
             && x.rank() > 0
             && how == Granularity::Tensor
             && quantize::is_positive_constant(&scale)
             && (scale.dtype == x.dtype || scale.dtype == DType::F32)
             && precision == scale.dtype
-            && (to != DType::F8E4M3 || node.int("saturate", 1) != 0)
+            && (to != DType::F8E4M3 || saturate)
             && (to != DType::I4 || quantize::fills_bytes(&x));
-        if !layer && matches!(to, DType::F8E4M3 | DType::I4) {
-            let why = format!(
-                "TensorRT makes {to} with zero point 0 and one positive constant scale, saturating, an even number of 4 bits"
-            );
-            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("y_scale"));
-        }
-        Ok(Plan { how, rank: x.rank(), to, precision, layer, zero_point: !zero })
+        Ok(Plan { how, rank: x.rank(), to, precision, layer, zero_point: !zero, saturate })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
@@ -127,16 +129,16 @@ impl Converter for QuantizeLinear {
         let quotient = cx.elementwise(x, scale, ElementWiseOp::Div);
         let quotient = cx.cast(quotient, plan.precision);
         let quotient = cx.cast(quotient, DType::F32);
+        if plan.to.is_float() {
+            let y = round::rounded(cx, quotient, plan.to, plan.saturate);
+            return vec![cx.cast(y, carrier(plan.to))];
+        }
         let mut y = cx.unary(quotient, UnaryOp::Round);
         if plan.zero_point {
             let zero = quantize::spread(cx, 2, &plan.how, plan.rank);
             y = cx.elementwise(y, zero, ElementWiseOp::Sum);
         }
-        let (low, high) = if plan.to == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
-        let low = elementwise::scalar_like(cx, y, low);
-        let y = cx.elementwise(y, low, ElementWiseOp::Max);
-        let high = elementwise::scalar_like(cx, y, high);
-        let y = cx.elementwise(y, high, ElementWiseOp::Min);
+        let y = integers::clamped(cx, y, plan.to);
         vec![cx.cast(y, carrier(plan.to))]
     }
 }
@@ -178,21 +180,43 @@ mod tests {
     fn narrow() {
         let case = Case::new("QuantizeLinear", 28).input(f32s([4], &[1.5, -2.0, 1000.0, 0.3]));
         let float = case.clone().constant(f32s([], &[1.0])).int("output_dtype", DType::F8E4M3.onnx().into());
-        assert_eq!(float.layers(), ["Shuffle", "Quantize"]);
+        // Handed out as f16.
+        assert_eq!(float.layers(), ["Shuffle", "Quantize", "Dequantize", "Cast"]);
         float.check(Tolerance::Exact);
-        float.int("saturate", 0).refused(Code::ATTRIBUTE);
+        let strict = float.int("saturate", 0);
+        strict.gives(Tolerance::Exact, &[f8s([4], &[0x3c, 0xc0, 0x7f, 0x2a])]);
+        strict.target("rtx-1.7:sm86").layers();
         let nibble = case.constant(f32s([], &[0.5])).int("output_dtype", DType::I4.onnx().into());
-        assert_eq!(nibble.layers(), ["Shuffle", "Quantize"]);
-        nibble.clone().target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
-        nibble
-            .int("output_dtype", DType::F8E4M3.onnx().into())
-            .target("rtx-1.7:sm86")
-            .refused(Code::COMPUTE_CAPABILITY);
+        assert_eq!(nibble.layers(), ["Shuffle", "Quantize", "Dequantize", "Cast"]);
+        nibble.check(Tolerance::Exact);
+        // By arithmetic where the layer is not.
+        nibble.target("rtx-1.7:sm75").layers();
         let odd =
             Case::new("QuantizeLinear", 28).input(f32s([3], &[1.5, -2.0, 0.3])).constant(f32s([], &[0.5]));
-        odd.int("output_dtype", DType::I4.onnx().into()).refused(Code::ATTRIBUTE);
+        let odd = odd.int("output_dtype", DType::I4.onnx().into());
+        assert!(!odd.layers().contains(&"Quantize"));
+        odd.check(Tolerance::Exact);
         let half = Case::new("QuantizeLinear", 28).input(f16s([2, 3], &X)).constant(f32s([], &[0.5]));
         half.constant(i8s([], &[0])).check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn every_dtype() {
+        // Ties, both ends of each, far outside.
+        let x = [-1e6, -32_768.5, -8.5, -2.5, -0.5, 0.5, 1.5, 2.5, 3.5, 7.5, 14.5, 15.5, 65_534.5, 1e6];
+        let case = || Case::new("QuantizeLinear", 28).input(f32s([14], &x));
+        for &to in crate::ctx::quantize::QUANTISED {
+            let to_attribute = |case: Case| case.int("output_dtype", to.onnx().into());
+            to_attribute(case().constant(f32s([], &[1.0]))).check(Tolerance::Exact);
+            // A scale of the run.
+            to_attribute(case().input(f32s([], &[0.25]))).check(Tolerance::Exact);
+            if to.is_int() {
+                let zero = of_dtype(to, [], &[1.0]);
+                case().constant(f32s([], &[2.0])).constant(zero.clone()).check(Tolerance::Exact);
+                let scales = case().constant(f32s([14], &[0.5; 14]));
+                scales.input(repeated(&zero, vec![14])).int("axis", 0).check(Tolerance::Exact);
+            }
+        }
     }
 
     #[test]
@@ -212,7 +236,8 @@ mod tests {
     fn refusals() {
         let scale = || f32s([], &[1.0]);
         case().constant(scale()).gates(i32s([1], &[1]));
-        case().constant(scale()).constant(i16s([], &[0])).refused(Code::DTYPE_UNREPRESENTABLE);
+        case().constant(scale()).int("output_dtype", 11).refused(Code::DTYPE_UNREPRESENTABLE);
+        case().constant(scale()).constant(f8s([], &[0x38])).refused(Code::CONSTANT_VALUE);
         case().constant(scale()).int("output_dtype", 9).refused(Code::DTYPE_KERNEL);
         case().constant(scale()).input(u8s([], &[0])).untyped(2).refused(Code::DTYPE_UNKNOWN);
         case().constant(scale()).int("precision", 11).refused(Code::ATTRIBUTE);

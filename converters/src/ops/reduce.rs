@@ -72,12 +72,9 @@ fn kind(node: NodeView<'_>) -> Kind {
     }
 }
 
-const EXTREMES: &[DType] =
-    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool];
-
 fn allowed(kind: Kind) -> &'static [DType] {
     match kind {
-        Kind::Max | Kind::Min => EXTREMES,
+        Kind::Max | Kind::Min => check::WITH_BOOL,
         Kind::L2 | Kind::LogSum | Kind::LogSumExp => check::FLOATS,
         _ => check::NUMBERS,
     }
@@ -218,7 +215,7 @@ impl Converter for Reduce {
         let x = cx.input(0);
         let exact = matches!(plan.kind, Kind::Max | Kind::Min);
         let x = match plan.dtype {
-            DType::Bool | DType::I8 => cx.cast(x, DType::I32),
+            DType::Bool => cx.cast(x, DType::I32),
             DType::F16 | DType::Bf16 if !exact => cx.cast(x, DType::F32),
             _ => x,
         };

@@ -60,7 +60,7 @@ impl Converter for Scan {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Scan", 25)],
-        dtypes: check::MOVABLE,
+        dtypes: check::CARRIED,
         layers: "ILoop",
         limits: "every node of the body fits an engine; states keep their shapes",
         refusals: &[
@@ -126,7 +126,7 @@ impl Converter for Scan {
         check_stacked(body, outputs, target)?;
         let mut scanned = Vec::new();
         for k in 0..count {
-            let x = check::operand(node, states + k, "scan_inputs", check::MOVABLE, target)?;
+            let x = check::operand(node, states + k, "scan_inputs", check::CARRIED, target)?;
             check::never_empty(&x, "scan_inputs")?;
             let axis = check::axis(entry(node, "scan_input_axes", k), x.rank(), "scan_input_axes")?;
             scanned.push((axis as u32, entry(node, "scan_input_directions", k) != 0));

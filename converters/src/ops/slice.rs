@@ -300,7 +300,7 @@ mod tests {
     fn refusals() {
         let one = list(&[1]);
         let case = Case::new("Slice", 13).input(noise([1])).constant(list(&[0])).constant(one.clone());
-        case.constant(list(&[0])).gates(i8s([1], &[0]));
+        case.constant(list(&[0])).gates(unheld());
         slice(&[1], &[1], &[0], &[1]).refused(Code::SHAPE);
         let case = Case::new("Slice", 13).input(noise([5, 6]));
         case.clone().input(list(&[0])).constant(one.clone()).refused(Code::SHAPE_VALUE);

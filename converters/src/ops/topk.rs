@@ -46,7 +46,7 @@ impl Converter for TopK {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("TopK", 24)],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "ITopKLayer",
         limits: "k from 1 to 3840; equal elements in any order",
         refusals: &[
@@ -89,7 +89,7 @@ impl Converter for TopK {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = elementwise::gate(node, 0, "X", check::WITH_BYTES, target)?;
+        let x = elementwise::gate(node, 0, "X", check::WITH_NARROW, target)?;
         check::never_empty(&x, "X")?;
         let axis = check::axis(node.int("axis", -1), x.rank(), "axis")?;
         let k = dims::declared(node, k_of(node), 0, axis);
@@ -111,23 +111,19 @@ impl Converter for TopK {
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let given = cx.input(0);
-        let (dtype, x) = (cx.dtype(given), elementwise::wide(cx, given));
+        let x = cx.input(0);
         let k = match cx.extent(&plan.k) {
             Extent::Static(list) => Count::Static(list.first().copied().unwrap_or(1)),
             Extent::Tensor(k) => Count::Tensor(cx.reshape(k, Vec::new())),
         };
         if k == Count::Static(1) {
-            let mut found = one(cx, x, plan.axis, plan.largest);
-            found[0] = cx.cast(found[0], dtype);
-            return found;
+            return one(cx, x, plan.axis, plan.largest);
         }
         let op = if plan.largest { TopKOp::Max } else { TopKOp::Min };
         // The layer wants two dims.
         let vector = cx.rank(x) == 1;
         let (x, axis) = if vector { (cx.with_rank(x, 2), 1) } else { (x, plan.axis) };
-        let mut found = cx.layer(Layer::TopK { x, op, k, axis, indices: DType::I64 });
-        found[0] = cx.cast(found[0], dtype);
+        let found = cx.layer(Layer::TopK { x, op, k, axis, indices: DType::I64 });
         match vector {
             true => found.into_iter().map(|x| cx.one(Layer::Squeeze { x, axes: vec![0] })).collect(),
             false => found,

@@ -11,6 +11,7 @@ use crate::{
         extent::{self, DimPlan},
         iota, shape,
     },
+    emit::carrier,
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, InferCx, Inferred, NodeView, Refusal};
@@ -146,7 +147,7 @@ impl Converter for EyeLike {
         }
         let dtype = eye_dtype(node)
             .ok_or_else(|| Refusal::new(Code::DTYPE_UNKNOWN, "no such dtype").slot("dtype"))?;
-        check::dtype_gate(dtype, "dtype", check::MOVABLE, target)?;
+        check::dtype_gate(dtype, "dtype", check::CARRIED, target)?;
         let (rows, columns) = (extent::own_dim(node, 0, 0), extent::own_dim(node, 0, 1));
         Ok(EyePlan { rows, columns, k: node.int("k", 0), dtype })
     }
@@ -156,7 +157,8 @@ impl Converter for EyeLike {
         let k = cx.i64s(&[plan.k]);
         let k = cx.with_rank(k, 2);
         let condition = cx.elementwise(distance, k, ElementWiseOp::Equal);
-        let (one, zero) = (cx.scalar(plan.dtype, 2, 1.0), cx.scalar(plan.dtype, 2, 0.0));
+        let dtype = carrier(plan.dtype);
+        let (one, zero) = (cx.scalar(dtype, 2, 1.0), cx.scalar(dtype, 2, 0.0));
         vec![cx.one(Layer::Select { condition, then_input: one, else_input: zero })]
     }
 }

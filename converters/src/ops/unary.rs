@@ -2,11 +2,11 @@
 //!
 //! x [d0..dn] T  ->  y [d0..dn] T (IsInf, IsNaN: bool)
 //! Opsets: types widen only; IsInf 10 detect_negative, detect_positive.     TensorRT: IUnaryLayer.
-//! Limits: f32, f16, bf16; Abs, Neg, Sign also i32, i64, u8, i8; not empty. Round is to the nearest even.
+//! Limits: f32, f16, bf16; Abs, Neg, Sign also integers of up to 64 bits, but u64; not empty. Round is to the nearest even.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, elementwise, shape, small},
+    ctx::{check, elementwise, shape, small, wrap},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Diag, Dim, InferCx, Inferred, NodeView, Refusal, Type};
@@ -61,7 +61,7 @@ fn signed(op: UnaryOp) -> bool {
 }
 
 fn allowed(op: UnaryOp) -> &'static [DType] {
-    if signed(op) { check::WITH_BYTES } else { check::FLOATS }
+    if signed(op) { check::WITH_NARROW } else { check::FLOATS }
 }
 
 impl Converter for Unary {
@@ -96,7 +96,7 @@ impl Converter for Unary {
         ],
         dtypes: check::FLOATS,
         layers: "IUnaryLayer",
-        limits: "Abs, Neg, Sign also i32, i64, u8, i8",
+        limits: "Abs, Neg, Sign also integers of up to 64 bits, but u64",
         refusals: elementwise::REFUSALS,
     };
 
@@ -131,9 +131,8 @@ impl Converter for Unary {
         vec![match plan {
             Plan::Layer(op) if signed(op) => {
                 let dtype = cx.node().input(0).and_then(|view| view.dtype()).unwrap_or(DType::F32);
-                let x = elementwise::wide(cx, x);
                 let y = cx.unary(x, op);
-                elementwise::narrowed(cx, y, dtype)
+                wrap::wrapped(cx, y, dtype)
             }
             Plan::Layer(op) => cx.unary(x, op),
             Plan::EqualTo(value) => {
@@ -185,7 +184,7 @@ mod tests {
     fn numbers() {
         for key in Unary::DEF.keys {
             let op = op_of(key.op);
-            for &dtype in allowed(op).iter().filter(|&&d| d != DType::U8) {
+            for &dtype in allowed(op).iter().filter(|&&d| !matches!(d, DType::U8 | DType::U16 | DType::U32)) {
                 let case = Case::new(key.op, key.since).input(of_dtype(dtype, [2, 3], &domain(op)));
                 case.check(near(dtype));
                 case.dynamic(0, ["N", "M"]).check(near(dtype));

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn refusals() {
-        Case::new("Unsqueeze", 25).input(noise([1])).constant(list(&[0])).gates(i8s([1], &[0]));
+        Case::new("Unsqueeze", 25).input(noise([1])).constant(list(&[0])).gates(unheld());
         Case::new("Unsqueeze", 25).input(noise([2])).input(list(&[0])).refused(Code::NOT_CONSTANT);
         unsqueeze(&[0, 1, 2, 3, 4, 5, 6]).refused(Code::RANK);
     }

@@ -2,7 +2,7 @@
 //!
 //! x0 [..] T, x1 [..] T, …  ->  y [broadcast] T
 //! Opsets: 8 broadcasting; 12 integers (Max, Min); 13 bf16.     TensorRT: IElementWiseLayer MAX, MIN, SUM.
-//! Limits: Max, Min: f32, f16, bf16, i32, i64, u8, i8; Sum, Mean: floats; not empty.
+//! Limits: Max, Min: f32, f16, bf16, i32, i64, u8, i8, u16, i16, u32; Sum, Mean: floats; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -23,7 +23,6 @@ pub struct Plan {
     count: usize,
     rank: usize,
     mean: bool,
-    dtype: DType,
 }
 
 impl Converter for Variadic {
@@ -31,7 +30,7 @@ impl Converter for Variadic {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Max", 13), Key::onnx("Min", 13), Key::onnx("Sum", 13), Key::onnx("Mean", 13)],
-        dtypes: check::WITH_BYTES,
+        dtypes: check::WITH_NARROW,
         layers: "IElementWiseLayer",
         limits: "Sum, Mean: floating point",
         refusals: elementwise::REFUSALS,
@@ -49,8 +48,8 @@ impl Converter for Variadic {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let (op, allowed) = match node.op() {
-            "Max" => (ElementWiseOp::Max, check::WITH_BYTES),
-            "Min" => (ElementWiseOp::Min, check::WITH_BYTES),
+            "Max" => (ElementWiseOp::Max, check::WITH_NARROW),
+            "Min" => (ElementWiseOp::Min, check::WITH_NARROW),
             _ => (ElementWiseOp::Sum, check::FLOATS),
         };
         let count = node.input_count();
@@ -59,21 +58,21 @@ impl Converter for Variadic {
         }
         let names: Vec<String> = (0..count).map(|k| format!("data_{k}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (dtype, rank) = elementwise::gates(node, &names, allowed, target)?;
-        Ok(Plan { op, count, rank, mean: node.op() == "Mean", dtype })
+        let (_, rank) = elementwise::gates(node, &names, allowed, target)?;
+        Ok(Plan { op, count, rank, mean: node.op() == "Mean" })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let mut y = elementwise::wide_input(cx, 0, plan.rank);
+        let mut y = elementwise::input(cx, 0, plan.rank);
         for slot in 1..plan.count {
-            let x = elementwise::wide_input(cx, slot, plan.rank);
+            let x = elementwise::input(cx, slot, plan.rank);
             y = cx.elementwise(y, x, plan.op);
         }
         if plan.mean && plan.count > 1 {
             let count = elementwise::scalar_like(cx, y, plan.count as f64);
             y = cx.elementwise(y, count, ElementWiseOp::Div);
         }
-        vec![if plan.dtype == DType::I8 { cx.cast(y, DType::I8) } else { y }]
+        vec![y]
     }
 }
 

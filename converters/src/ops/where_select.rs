@@ -6,7 +6,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{elementwise, small},
+    ctx::{check, elementwise, small},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -15,9 +15,6 @@ use trtc_network::Layer;
 /// The converter.
 #[derive(Debug)]
 pub struct Where;
-
-const ALLOWED: &[DType] =
-    &[DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8, DType::I8, DType::Bool];
 
 /// Rank of the result.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ impl Converter for Where {
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Where", 16)],
-        dtypes: ALLOWED,
+        dtypes: check::CARRIED,
         layers: "ISelectLayer",
         limits: "",
         refusals: elementwise::REFUSALS,
@@ -48,8 +45,8 @@ impl Converter for Where {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let condition = elementwise::gate(node, 0, "condition", &[DType::Bool], target)?;
-        let x = elementwise::gate(node, 1, "X", ALLOWED, target)?;
-        let y = elementwise::gate(node, 2, "Y", ALLOWED, target)?;
+        let x = elementwise::gate(node, 1, "X", check::CARRIED, target)?;
+        let y = elementwise::gate(node, 2, "Y", check::CARRIED, target)?;
         if x.dtype != y.dtype {
             return Err(Refusal::new(Code::INVALID, format!("{} beside {}", y.dtype, x.dtype)).slot("Y"));
         }
@@ -117,7 +114,7 @@ mod tests {
         let bit = || Case::new("Where", 16).input(bools([1], &[true]));
         let x = || f32s([1], &[1.0]);
         bit().input(f64s([1], &[1.0])).input(f64s([1], &[1.0])).refused(Code::DTYPE_UNREPRESENTABLE);
-        bit().input(f8s([1], &[1])).input(f8s([1], &[1])).refused(Code::DTYPE_KERNEL);
+        bit().input(unheld()).input(unheld()).refused(Code::DTYPE_KERNEL);
         bit().input(x()).untyped(1).input(x()).refused(Code::DTYPE_UNKNOWN);
         bit().input(x()).input(x()).unranked(2).refused(Code::RANK_UNKNOWN);
         bit().input(x()).input(x()).dynamic(0, ["1"; 9]).refused(Code::RANK);

@@ -470,12 +470,18 @@ fn sdk() -> Option<PathBuf> {
 }
 
 /// The same elements over again, in other dims.
-fn repeated(tensor: &Tensor, dims: Vec<i64>) -> Tensor {
-    let bytes = tensor.bytes().unwrap();
-    let count: i64 = dims.iter().product();
-    let wanted = tensor.dtype().bytes_for(count as usize).unwrap();
+pub fn repeated(tensor: &Tensor, dims: Vec<i64>) -> Tensor {
+    let (dtype, count) = (tensor.dtype(), dims.iter().product::<i64>() as usize);
+    // Elements below a byte are packed anew.
+    let carrier = dtype.carrier().filter(|_| dtype.bits() < 8);
+    let bytes = match carrier {
+        Some(_) => trtc_bundle::widened(dtype, tensor.count(), tensor.bytes().unwrap()).unwrap(),
+        None => tensor.bytes().unwrap().to_vec(),
+    };
+    let wanted = carrier.unwrap_or(dtype).bytes_for(count).unwrap();
     let all: Vec<u8> = bytes.iter().copied().cycle().take(wanted).collect();
-    Tensor::new(tensor.dtype(), dims, all.into()).unwrap()
+    let all = if carrier.is_some() { trtc_bundle::narrowed(dtype, count, &all).unwrap() } else { all };
+    Tensor::new(dtype, dims, all.into()).unwrap()
 }
 
 macro_rules! makers {
@@ -502,7 +508,7 @@ makers! {
     bools bool, Bool, |&v| [u8::from(v)];
 }
 
-/// Values of `dtype` (a float, integer or bool) from f64.
+/// Values of `dtype` from f64: integers keep their lowest bits, floats of 8 bits must be values that they have.
 pub fn of_dtype<const R: usize>(dtype: DType, dims: [i64; R], values: &[f64]) -> Tensor {
     let f: Vec<f32> = values.iter().map(|&v| v as f32).collect();
     match dtype {
@@ -512,12 +518,21 @@ pub fn of_dtype<const R: usize>(dtype: DType, dims: [i64; R], values: &[f64]) ->
         DType::F64 => f64s(dims, values),
         DType::I64 => i64s(dims, &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
         DType::I32 => i32s(dims, &values.iter().map(|&v| v as i32).collect::<Vec<_>>()),
-        DType::I8 => i8s(dims, &values.iter().map(|&v| v as i8).collect::<Vec<_>>()),
-        DType::U8 => u8s(dims, &values.iter().map(|&v| v as u8).collect::<Vec<_>>()),
-        DType::I16 => i16s(dims, &values.iter().map(|&v| v as i16).collect::<Vec<_>>()),
+        DType::I8 => i8s(dims, &values.iter().map(|&v| v as i64 as i8).collect::<Vec<_>>()),
+        DType::U8 => u8s(dims, &values.iter().map(|&v| v as i64 as u8).collect::<Vec<_>>()),
+        DType::I16 => i16s(dims, &values.iter().map(|&v| v as i64 as i16).collect::<Vec<_>>()),
         DType::Bool => bools(dims, &values.iter().map(|&v| v != 0.0).collect::<Vec<_>>()),
-        other => panic!("no maker for {other}"),
+        other => {
+            let wide = of_dtype(other.carrier().expect("a dtype with a carrier"), dims, values);
+            let bytes = trtc_bundle::narrowed(other, wide.count(), wide.bytes().unwrap());
+            Tensor::new(other, dims.to_vec(), bytes.expect("values of the dtype").into()).unwrap()
+        }
     }
+}
+
+/// A tensor of f4e2m1, which no operator takes.
+pub fn unheld() -> Tensor {
+    Tensor::new(DType::F4E2M1, vec![1], vec![1].into()).expect("one half byte")
 }
 
 /// Tolerance of a dtype after a few roundings.

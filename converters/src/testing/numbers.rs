@@ -14,6 +14,7 @@ use trtc_runtime::{
     Input, Value,
     host::{
         GraphOptions, HostBackend, HostError, HostGraph, HostOutput, ModelSource, OrtBackend, OrtOptions,
+        carrying,
     },
 };
 
@@ -76,7 +77,7 @@ fn model(built: &Built) -> Result<ModelProto, ExportError> {
 /// dtypes; the same numbers in a wider dtype say as much.
 fn original(backend: &OrtBackend, case: &Case) -> (Arc<dyn HostGraph>, Widen) {
     let mut errors = Vec::new();
-    for widen in [Widen::No, Widen::Floats, Widen::All] {
+    for widen in [Widen::No, Widen::Floats, Widen::Carried, Widen::All] {
         let model = match model(&case.widened(widen).built()) {
             Ok(model) => model,
             Err(error) => {
@@ -98,15 +99,23 @@ pub(super) enum Widen {
     No,
     /// Floats of 16 bits to f32.
     Floats,
-    /// These, and integers, to f32.
+    /// Integers that TensorRT does not have to those that carry them.
+    Carried,
+    /// Floats of 16 bits and integers to f32.
     All,
 }
 
 impl Widen {
     pub fn apply(self, tensor: &Tensor) -> Tensor {
         let dtype = tensor.dtype();
+        if self == Widen::Carried {
+            let carrier = dtype.carrier().filter(|&carrier| dtype.is_int() && carrier != dtype);
+            let wide = carrier.and_then(|_| trtc_bundle::widened(dtype, tensor.count(), tensor.bytes()?));
+            let wide = wide.and_then(|bytes| Tensor::new(carrier?, tensor.dims().to_vec(), bytes.into()));
+            return wide.unwrap_or_else(|| tensor.clone());
+        }
         let change = match self {
-            Widen::No => false,
+            Widen::No | Widen::Carried => false,
             Widen::Floats => is_narrow(dtype),
             Widen::All => is_narrow(dtype) || dtype.is_int(),
         };
@@ -120,12 +129,26 @@ impl Widen {
     }
 }
 
+/// The raised network, with the values' own dtypes at its ports.
+#[track_caller]
+fn raised(backend: &OrtBackend, case: &Case, lowered: &Lowered) -> Arc<dyn HostGraph> {
+    let raised = raise(lowered, &RaiseOptions::new()).unwrap_or_else(|error| panic!("{error}"));
+    let raised = load(backend, &raised).unwrap_or_else(|error| panic!("{error}\n{}", lowered.network));
+    let graph = case.built().module.graph;
+    let ports: Vec<(String, Option<DType>)> = graph
+        .inputs()
+        .iter()
+        .chain(graph.outputs())
+        .map(|&id| (graph[id].name.to_string(), graph[id].ty.dtype()))
+        .collect();
+    carrying(raised, &|name| ports.iter().find(|port| port.0 == name)?.1)
+}
+
 /// Runs both and compares, at the given sizes and with every symbol larger by one.
 #[track_caller]
 pub(super) fn compare(case: &Case, lowered: &Lowered, tolerance: Tolerance) {
     let Some(backend) = onnxruntime() else { return };
-    let raised = raise(lowered, &RaiseOptions::new()).unwrap_or_else(|error| panic!("{error}"));
-    let raised = load(backend, &raised).unwrap_or_else(|error| panic!("{error}\n{}", lowered.network));
+    let raised = raised(backend, case, lowered);
     let (original, widen) = original(backend, case);
     let dynamic = case.slots.iter().flatten().any(|slot| slot.dims.is_some());
     for grown in 0..=i64::from(dynamic) {
@@ -149,8 +172,7 @@ pub(super) fn compare(case: &Case, lowered: &Lowered, tolerance: Tolerance) {
 #[track_caller]
 pub(super) fn compare_with(case: &Case, lowered: &Lowered, tolerance: Tolerance, expected: &[Tensor]) {
     let Some(backend) = onnxruntime() else { return };
-    let raised = raise(lowered, &RaiseOptions::new()).unwrap_or_else(|error| panic!("{error}"));
-    let raised = load(backend, &raised).unwrap_or_else(|error| panic!("{error}\n{}", lowered.network));
+    let raised = raised(backend, case, lowered);
     let fed: Vec<(String, Tensor)> =
         case.tensors(0).into_iter().map(|(k, tensor)| (format!("x{k}"), tensor)).collect();
     let ours = run(&*raised, &fed);
@@ -178,7 +200,12 @@ fn close(ours: &Tensor, theirs: &Tensor, tolerance: Tolerance, place: &str, netw
 /// The elements; of types that are no numbers here, their bytes.
 fn numbers(tensor: &Tensor) -> Vec<f64> {
     let bytes = || tensor.bytes().map(|bytes| bytes.iter().map(|&b| b.into()).collect());
-    tensor.to_f64s().or_else(bytes).unwrap_or_else(|| panic!("elements of {}", tensor.dtype()))
+    let carried = || {
+        let wide = trtc_bundle::widened(tensor.dtype(), tensor.count(), tensor.bytes()?)?;
+        Tensor::new(tensor.dtype().carrier()?, tensor.dims().to_vec(), wide.into())?.to_f64s()
+    };
+    let numbers = tensor.to_f64s().or_else(carried).or_else(bytes);
+    numbers.unwrap_or_else(|| panic!("elements of {}", tensor.dtype()))
 }
 
 /// Whether the dtype is a float narrower than f32.

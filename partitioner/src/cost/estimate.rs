@@ -4,7 +4,7 @@ use super::{
     Constants, OpClass, Side,
     work::{Work, class, work},
 };
-use crate::{layout::Layout, sizes::value_bytes};
+use crate::{layout::Layout, sizes::binding_bytes};
 use trtc_ir::{Graph, NodeId, Symbols, ValueId};
 
 /// Index of the device in pairs `[device, host]`.
@@ -57,7 +57,7 @@ impl Estimator {
             estimator.output[value.index()] = true;
         }
         let mut crossing = |value: ValueId| {
-            let bytes = value_bytes(graph, symbols, value).unwrap_or(constants.unknown_bytes) as f64;
+            let bytes = binding_bytes(graph, symbols, value).unwrap_or(constants.unknown_bytes) as f64;
             estimator.values[value.index()] = Crossing {
                 to_device: ns(constants.copy_us + bytes / constants.to_device_gb_s / 1000.0),
                 to_host: ns(constants.copy_us + bytes / constants.to_host_gb_s / 1000.0),

@@ -120,6 +120,14 @@ impl Plan<'_> {
             (self.section)(network.section, SectionKind::Network)?;
             network.weights.iter().try_for_each(|&id| self.weights(id).map(drop))?;
         }
+        for carried in &segment.carried {
+            let value = self.value(carried.value)?;
+            let crosses = segment.inputs.contains(&carried.value) || segment.outputs.contains(&carried.value);
+            let fits = crosses && segment.kind == SegmentKind::Engine;
+            ensure(fits && value.dtype.carrier() == Some(carried.dtype), || {
+                format!("`{}` is no {} that a binding of {} carries", value.name, value.dtype, carried.dtype)
+            })?;
+        }
         match segment.kind {
             SegmentKind::Engine => ensure(segment.engine.is_some() || segment.network.is_some(), || {
                 "it has neither an engine nor a network".into()

@@ -5,6 +5,7 @@
 //! engines, networks, host graphs, reports), then the manifest in JSON, which has the place and the BLAKE3 hash of each
 //! part. [`BundleWriter`] makes one, [`Bundle`] maps one.
 
+mod carrier;
 mod check;
 mod dtype;
 mod error;
@@ -21,14 +22,15 @@ mod target;
 mod tests;
 mod write;
 
+pub use carrier::{narrowed, widened};
 pub use dtype::DType;
 pub use error::BundleError;
 pub use hash::{Hash, HashError};
 pub use header::FORMAT_VERSION;
 pub use location::{LOCATION, LOCATION_LEN};
 pub use manifest::{
-    Block, Dim, Manifest, ModelInfo, NetworkRef, Section, SectionId, SectionKind, Segment, SegmentId,
-    SegmentKind, Step, Symbol, TargetPlan, ValueId, ValueInfo, ValueKind, WeightsEntry, WeightsId,
+    Block, Carried, Dim, Manifest, ModelInfo, NetworkRef, Section, SectionId, SectionKind, Segment,
+    SegmentId, SegmentKind, Step, Symbol, TargetPlan, ValueId, ValueInfo, ValueKind, WeightsEntry, WeightsId,
 };
 pub use map::MappedFile;
 pub use read::Bundle;

@@ -251,6 +251,27 @@ pub struct Segment {
     /// Of a constant segment: the bytes of each output, whose dims are known numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constants: Vec<WeightsId>,
+    /// Of an engine: bindings that hold their values in another dtype than the value's own, which TensorRT does not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<Carried>,
+}
+
+/// A binding whose dtype is the carrier of its value's ([`DType::carrier`]): whoever runs the engine converts
+/// ([`crate::widened`] on the way in, [`crate::narrowed`] on the way out).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Carried {
+    /// One of the segment's inputs or outputs.
+    pub value: ValueId,
+    /// Dtype of the binding.
+    pub dtype: DType,
+}
+
+impl Carried {
+    /// A binding of dtype `dtype` for `value`.
+    pub fn new(value: ValueId, dtype: DType) -> Carried {
+        Carried { value, dtype }
+    }
 }
 
 /// A network without its weights, and the weights by their index in the network.
@@ -406,6 +427,7 @@ impl Segment {
             network: None,
             graph: None,
             constants: Vec::new(),
+            carried: Vec::new(),
         }
     }
 }

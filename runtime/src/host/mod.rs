@@ -2,9 +2,11 @@
 //!
 //! [`HostBackend`] is the seam; [`OrtBackend`] is ONNX Runtime, loaded when it is first needed.
 
+mod carry;
 mod find;
 mod ort;
 
+pub use carry::carrying;
 pub use find::{Library, Via, find_library, find_onnxruntime};
 pub use ort::{OrtBackend, OrtOptions};
 

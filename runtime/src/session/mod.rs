@@ -8,7 +8,7 @@ mod program;
 use crate::{
     device::Devices,
     error::RunError,
-    host::{GraphOptions, HostBackend, HostGraph, ModelSource, OrtBackend, OrtOptions},
+    host::{GraphOptions, HostBackend, HostGraph, ModelSource, OrtBackend, OrtOptions, carrying},
     tensor::{AlignedBytes, Tensor},
     value::{Input, Value},
 };
@@ -22,7 +22,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
-use trtc_bundle::{Bundle, Segment, SegmentId, SegmentKind, Step, Target, TargetPlan, ValueId, ValueInfo};
+use trtc_bundle::{
+    Bundle, DType, Segment, SegmentId, SegmentKind, Step, Target, TargetPlan, ValueId, ValueInfo,
+};
 
 /// What of a bundle is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -392,6 +394,12 @@ fn whole(
     Program::new(&plan, Parts { graphs: vec![Some(graph)], constants: vec![Vec::new()] })
 }
 
+/// The dtype of the value behind an engine's binding that holds it in another.
+fn carried(plan: &TargetPlan, segment: &Segment, name: &str) -> Option<DType> {
+    let values = segment.carried.iter().map(|carried| &plan.values[carried.value.index()]);
+    values.into_iter().find(|value| value.name == name).map(|value| value.dtype)
+}
+
 struct Loader<'a> {
     bundle: &'a Bundle,
     backend: &'a dyn HostBackend,
@@ -431,7 +439,10 @@ impl Loader<'_> {
             let replaced = overrides.get(&segment.id).filter(|_| segment.kind == SegmentKind::Engine);
             let graph = match (replaced, segment.graph) {
                 _ if segment.kind == SegmentKind::Constant => None,
-                (Some(model), _) => Some(self.graph(&segment.id, &self.bundle.locate(model.clone()))?),
+                (Some(model), _) => {
+                    let graph = self.graph(&segment.id, &self.bundle.locate(model.clone()))?;
+                    Some(carrying(graph, &|name| carried(plan, segment, name)))
+                }
                 (None, Some(graph)) => Some(self.graph(&segment.id, &self.bundle.graph(graph)?)?),
                 (None, None) => return Err(RunError::NoTwin { segment: segment.id.clone() }),
             };

@@ -124,7 +124,7 @@ impl Converter for Resize {
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let attribute = |name: &str, why: String| Refusal::new(Code::ATTRIBUTE, why).slot(name);
         let mode = node.str("mode", "nearest");
-        let allowed = if mode == "nearest" { check::MOVABLE } else { check::FLOATS };
+        let allowed = if mode == "nearest" { check::CARRIED } else { check::FLOATS };
         let x = check::operand(node, 0, "X", allowed, target)?;
         check::never_empty(&x, "X")?;
         let mode = Mode::read(node).map_err(|(name, why)| attribute(name, why))?;
