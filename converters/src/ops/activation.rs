@@ -3,7 +3,7 @@
 //! x [d0..dn] T  ->  y [d0..dn] T
 //! Opsets: attributes as in the newest version; Relu 14 integers; Gelu 20; Swish 24.
 //! TensorRT: IActivationLayer; HardSwish, Mish, Swish, Celu, Shrink of several layers.
-//! Limits: floats; Relu also i32, i64, i8; not empty.
+//! Limits: floats; Relu also integers of up to 64 bits, but u64; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
