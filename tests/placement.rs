@@ -147,3 +147,25 @@ fn a_copied_node_stands_once_in_the_report_and_in_two_segments() {
     assert!(target.crossings.iter().all(|value| value.value != "t"), "{report}");
     verify(&model_of_a_copy());
 }
+
+#[test]
+fn a_model_without_engines_takes_any_size() {
+    if !found("ONNX Runtime") {
+        println!("skipped: ONNX Runtime is not here (run `make sdk`)");
+        return;
+    }
+    let open = |name: &str| value_info(name, DType::F64, [trtc_onnx::Dimension::from("n")]);
+    let proto = model(17, graph("host", [node("Sin", &["x"], &["y"], [])], [open("x")], [open("y")], []));
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (folder.path().join("m.onnx"), folder.path().join("m.trtc"));
+    std::fs::write(&path, encode(&proto).unwrap()).unwrap();
+    let options = Options::default().target("rtx-1.7:sm89".parse().unwrap()).build_engines(false);
+    trtc::compile(&path, &out, &options.shape("n=2..4"), &Quiet).unwrap();
+    let bundle = Bundle::open(&out).unwrap();
+    let session = trtc_runtime::Session::new(&bundle, &Default::default()).unwrap();
+    for n in [0usize, 3, 9] {
+        let x = trtc_runtime::Tensor::from_slice(&[n], &vec![0.0f64; n]).unwrap();
+        let outputs = session.run(&[("x", (&x).into())]).unwrap();
+        assert_eq!(outputs.tensor("y").unwrap().dims(), [n]);
+    }
+}

@@ -149,7 +149,12 @@ fn profile(
             let text: Vec<String> = shape.iter().map(|dim| symbols.show(dim)).collect();
             refuse(format!("its dims [{}] have no upper bound", text.join(" x ")))
         })?;
-        dims = Some([0, 1, 2].map(|k| ranges.iter().map(|range| range[k]).collect()));
+        if ranges.iter().any(|[_, _, max]| *max < 0) {
+            let text: Vec<String> = shape.iter().map(|dim| symbols.show(dim)).collect();
+            return Err(refuse(format!("its dims [{}] are negative", text.join(" x "))));
+        }
+        // A difference of two sizes may be below 0 as far as their ranges tell; as a dim it never is.
+        dims = Some([0, 1, 2].map(|k| ranges.iter().map(|range| range[k].max(0)).collect()));
     }
     let mut values = None;
     if is_shape {

@@ -1,7 +1,7 @@
 //! The operator table, for `trtc ops` and the documentation.
 
 use crate::{Registry, ctx::check};
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::Code;
 
@@ -22,12 +22,46 @@ pub struct Row {
     pub limits: &'static str,
     /// Codes with which a node is refused.
     pub refusals: &'static [Code],
+    /// What the onnx package's plain cases of the operator say; `None` where it has none.
+    pub conformance: Option<Conformance>,
+}
+
+/// Counts of cases, for `rtx-1.7:sm89`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conformance {
+    /// Cases that use the operator.
+    pub cases: u32,
+    /// Of these, wholly in engines: built, and the layers right.
+    pub in_engines: u32,
+    /// Of these, right at all.
+    pub right: u32,
+}
+
+/// As the last blessed run of all cases has them, by operator.
+const CONFORMANCE: &str = include_str!("conformance.tsv");
+
+fn conformance() -> BTreeMap<&'static str, Conformance> {
+    let line = |line: &'static str| {
+        let mut fields = line.split('\t');
+        let op = fields.next()?;
+        let mut number = || fields.next()?.parse().ok();
+        Some((op, Conformance { cases: number()?, in_engines: number()?, right: number()? }))
+    };
+    CONFORMANCE.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect()
 }
 
 impl Row {
     /// The operator with its domain: `Conv`, `com.microsoft.Gelu`.
     pub fn name(&self) -> String {
         if self.domain.is_empty() { self.op.to_owned() } else { format!("{}.{}", self.domain, self.op) }
+    }
+
+    /// The counts, short: `12 of 14`.
+    pub fn conformance_text(&self) -> String {
+        match self.conformance {
+            Some(Conformance { cases, in_engines, .. }) => format!("{in_engines} of {cases}"),
+            None => String::new(),
+        }
     }
 
     /// The dtypes, short: `f32 f16`.
@@ -43,6 +77,7 @@ pub fn rows(target: Option<&Target>) -> Vec<Row> {
         Some(target) if target.product() == Product::Host => false,
         Some(target) => check::dtype_gate(dtype, "", &[dtype], target).is_ok(),
     };
+    let counts = conformance();
     let mut rows: Vec<Row> = Registry::get()
         .defs()
         .into_iter()
@@ -55,7 +90,9 @@ pub fn rows(target: Option<&Target>) -> Vec<Row> {
             layers: def.layers,
             limits: def.limits,
             refusals: def.refusals,
+            conformance: None,
         })
+        .map(|row| Row { conformance: counts.get(&*row.name()).copied(), ..row })
         .collect();
     rows.sort_by_key(|row| (row.domain, row.op));
     rows
@@ -63,19 +100,21 @@ pub fn rows(target: Option<&Target>) -> Vec<Row> {
 
 /// The table in Markdown.
 pub fn markdown(rows: &[Row]) -> String {
-    let mut text =
-        String::from("| operator | since | dtypes in engines | layers | limits |\n|---|---|---|---|---|\n");
+    let mut text = String::from(
+        "| operator | since | dtypes in engines | layers | limits | cases in engines |\n|---|---|---|---|---|---|\n",
+    );
     for row in rows {
         let dtypes = if row.dtypes.is_empty() { "host only".to_owned() } else { row.dtype_names() };
         let cell = |text: &str| text.replace('|', "\\|");
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {dtypes} | {} | {} |",
+            "| {} | {} | {dtypes} | {} | {} | {} |",
             row.name(),
             row.since,
             cell(row.layers),
-            cell(row.limits)
+            cell(row.limits),
+            row.conformance_text()
         );
     }
     text

@@ -540,3 +540,26 @@ fn empty_tensors_go_through() {
     };
     assert_eq!((run(0, 0), run(0, 2), run(1, 0)), (vec![0, SIDE], vec![2, SIDE], vec![1, SIDE]));
 }
+
+/// Adds the rows of `a` and of `b`, and says that the result has `n` rows of `width`.
+fn declared(width: i64) -> Vec<u8> {
+    let wide = |name: &str| value_info(name, DType::F32, [Dimension::from("n"), 2.into()]);
+    let y = value_info("y", DType::F32, [2i64, width]);
+    onnx([node("Add", &["a", "b"], &["y"], [])], [wide("a"), wide("b")], [y], [])
+}
+
+#[test]
+fn outputs_of_other_sizes_than_the_model_says_come_as_they_are() {
+    let session = of_bytes(&declared(2));
+    for rows in [3, 2, 3, 1] {
+        let x = f32s(&[rows, 2], &vec![0.5; rows * 2]);
+        let outputs = session.run(&[("a", (&x).into()), ("b", (&x).into())]).unwrap();
+        let y = outputs.tensor("y").unwrap();
+        assert_eq!((y.dims(), y.as_slice()), (&[rows, 2][..], Some(&vec![1.0f32; rows * 2][..])));
+    }
+    // What else goes wrong is still said.
+    let x = f32s(&[2, 2], &[0.5; 4]);
+    let other = f32s(&[3, 2], &[0.5; 6]);
+    let error = session.run(&[("a", (&x).into()), ("b", (&other).into())]).unwrap_err();
+    assert!(error.to_string().contains("is 3, but dim 0 of `a`"), "{error}");
+}

@@ -27,6 +27,11 @@ fn as_json(row: &Row) -> serde_json::Value {
         "dtypes": row.dtypes,
         "layers": row.layers,
         "limits": row.limits,
+        "conformance": row.conformance.map(|counts| json!({
+            "cases": counts.cases,
+            "in_engines": counts.in_engines,
+            "right": counts.right,
+        })),
         "refusals": row.refusals.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
@@ -34,10 +39,11 @@ fn as_json(row: &Row) -> serde_json::Value {
 fn text(rows: &[Row], out: &mut Out) -> Result<()> {
     let width = |cell: fn(&Row) -> String| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0);
     let dtypes = |row: &Row| if row.dtypes.is_empty() { "host only".to_owned() } else { row.dtype_names() };
-    let (names, kinds) = (width(Row::name), width(dtypes));
+    let (names, kinds, counts) = (width(Row::name), width(dtypes), width(Row::conformance_text));
     for row in rows {
-        let (name, dtypes) = (row.name(), dtypes(row));
-        out.line(format_args!("{name:<names$} {:>3}  {dtypes:<kinds$}  {}", row.since, row.limits))?;
+        let (name, dtypes, cases) = (row.name(), dtypes(row), row.conformance_text());
+        let (since, limits) = (row.since, row.limits);
+        out.line(format_args!("{name:<names$} {since:>3}  {dtypes:<kinds$}  {cases:>counts$}  {limits}"))?;
     }
     Ok(())
 }

@@ -85,16 +85,17 @@ fn grown(size: usize, step: Step) -> usize {
     }
 }
 
-/// Whether the dims of a value are sizes that may be changed: not those of lists of sizes, axes and the like.
-fn has_sizes(tensor: &Tensor) -> bool {
-    tensor.dims().len() > 1 || (tensor.dims().len() == 1 && tensor.dtype().is_float())
+/// Whether the dims of a value are sizes that may be changed. A list of integers may well be one of sizes, axes and the
+/// like: its length is changed along with the others (`lists`) only where the model runs with that, as it does with labels.
+fn has_sizes(tensor: &Tensor, lists: bool) -> bool {
+    tensor.dims().len() > 1 || (tensor.dims().len() == 1 && (lists || tensor.dtype().is_float()))
 }
 
 /// The sizes above 1 that occur in inputs (a 1 may mean a broadcast).
 fn sizes(set: &DataSet) -> BTreeSet<usize> {
     let tensors = set.inputs.iter().filter_map(|(_, value)| value.as_tensor());
     tensors
-        .filter(|tensor| has_sizes(tensor))
+        .filter(|tensor| has_sizes(tensor, false))
         .flat_map(|tensor| tensor.dims().to_vec())
         .filter(|&dim| dim > 1)
         .collect()
@@ -107,17 +108,19 @@ fn find_other(
     set: &DataSet,
     sizes: &BTreeSet<usize>,
 ) -> Option<(Vec<u8>, DataSet, Vec<String>)> {
-    let attempt = |chosen: &BTreeSet<usize>, step: Step| {
-        let symbolic = with_symbols(model, set, chosen)?;
-        let inputs = resized(set, chosen, step)?;
+    let attempt = |chosen: &BTreeSet<usize>, step: Step, lists: bool| {
+        let symbolic = with_symbols(model, set, chosen, lists)?;
+        let inputs = resized(set, chosen, step, lists)?;
         // The case's own size must run too: some models only work because their shapes are static.
         reference(&symbolic, &set.inputs)?;
         let outputs = reference(&symbolic, &inputs)?;
         let range = |&size: &usize| format!("s{size}={size}..{size}..{}", grown(size, step));
         Some((symbolic, DataSet { inputs, outputs }, chosen.iter().map(range).collect()))
     };
-    let attempt =
-        |chosen: &BTreeSet<usize>| attempt(chosen, Step::One).or_else(|| attempt(chosen, Step::Twice));
+    let attempt = |chosen: &BTreeSet<usize>| {
+        let ways = [(Step::One, true), (Step::Twice, true), (Step::One, false), (Step::Twice, false)];
+        ways.into_iter().find_map(|(step, lists)| attempt(chosen, step, lists))
+    };
     if let Some(found) = attempt(sizes) {
         return Some(found);
     }
@@ -128,13 +131,13 @@ fn find_other(
 }
 
 /// The model with the symbol `s<size>` for each chosen size of an input; shapes of other values are left open.
-fn with_symbols(model: &ModelProto, set: &DataSet, chosen: &BTreeSet<usize>) -> Option<Vec<u8>> {
+fn with_symbols(model: &ModelProto, set: &DataSet, chosen: &BTreeSet<usize>, lists: bool) -> Option<Vec<u8>> {
     let mut model = model.clone();
     let graph = model.graph.as_mut()?;
     for info in &mut graph.input {
         let value = set.inputs.iter().find(|(name, _)| info.name.as_ref() == Some(name));
         let Some((name, Value::Tensor(tensor))) = value else { continue };
-        if !has_sizes(tensor) {
+        if !has_sizes(tensor, lists) {
             continue;
         }
         let dims = tensor.dims().iter().map(|&dim| match chosen.contains(&dim) {
@@ -155,11 +158,11 @@ fn open_shape(info: &mut ValueInfoProto) {
 }
 
 /// Inputs whose chosen sizes have grown: elements repeat, so that they stay in their range.
-fn resized(set: &DataSet, chosen: &BTreeSet<usize>, step: Step) -> Option<Vec<(String, Value)>> {
+fn resized(set: &DataSet, chosen: &BTreeSet<usize>, step: Step, lists: bool) -> Option<Vec<(String, Value)>> {
     let mut inputs = Vec::new();
     for (name, value) in &set.inputs {
         let value = match value {
-            Value::Tensor(tensor) if has_sizes(tensor) => {
+            Value::Tensor(tensor) if has_sizes(tensor, lists) => {
                 let other = |&dim: &usize| if chosen.contains(&dim) { grown(dim, step) } else { dim };
                 let dims: Vec<usize> = tensor.dims().iter().map(other).collect();
                 Value::Tensor(repeated(tensor, &dims)?)

@@ -3,20 +3,20 @@
 use crate::{
     cases::{Case, DataSet, Facts, ports},
     compare::{Comparison, Tolerances, compare},
-    dynamic, folder, lists,
+    dynamic, evaluator, folder, lists, readback,
     result::{CaseResult, HostNode, Placement, Runner, Status},
 };
 use anyhow::Result;
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 use trtc::{Bundle, ErrorKind, Options, Quiet, Report};
 use trtc_bundle::DType;
-use trtc_onnx::{DimValue, Dimension, ModelProto, TypeValue, ValueInfoProto};
+use trtc_onnx::{DimValue, Dimension, ModelProto, NodeProto, TypeValue, ValueInfoProto};
 use trtc_partitioner::{PlacementName, SegmentStatus};
 use trtc_runtime::{Input, Mode, Session, SessionOptions, Value, host::ModelSource};
 
@@ -88,16 +88,28 @@ pub fn run(bundle: &Bundle, options: &SessionOptions, sets: &[DataSet], facts: F
     for set in sets {
         let inputs: Vec<(&str, Input<'_>)> =
             set.inputs.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
-        match session.run(&inputs) {
-            Err(error) => return Status::wrong("run", error),
-            Ok(got) => {
-                if let Some(difference) = difference(&got, &set.outputs, facts) {
-                    return Status::wrong("differs", difference);
-                }
-            }
+        let status = compare_outputs(&session, &inputs, &set.outputs, facts);
+        if status != Status::Right {
+            return status;
         }
     }
     Status::Right
+}
+
+/// Runs once and compares.
+pub fn compare_outputs(
+    session: &Session,
+    inputs: &[(&str, Input<'_>)],
+    expected: &[(String, Value)],
+    facts: Facts,
+) -> Status {
+    match session.run(inputs) {
+        Err(error) => Status::wrong("run", error),
+        Ok(got) => match difference(&got, expected, facts) {
+            Some(difference) => Status::wrong("differs", difference),
+            None => Status::Right,
+        },
+    }
 }
 
 /// Compiles a model into `folder`.
@@ -250,6 +262,7 @@ pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
         Err(error) => return CaseResult::lost(id, runners, "setup", &format!("{error:#}")),
     };
     result.plain = facts.plain;
+    result.ops = operators(&model);
     let bare = sets.is_empty();
     let mut compiled = Err(Status::Right);
     let outcome = guarded(|| {
@@ -285,6 +298,7 @@ pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
                 let folder = subfolder(place.path(), "dynamic");
                 dynamic::run_dynamic(&model, &sets, facts, &folder, worker)
             }),
+            (_, Runner::Readback) => guarded(|| readback::run_readback(&case, &sets, facts, place.path())),
             (Err(status), Runner::Hybrid) => status.clone(),
             // It is told once.
             (Err(_), _) => Status::Skipped("not compiled".into()),
@@ -298,6 +312,9 @@ pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
                 let options = SessionOptions::default().optimize(false).mode(Mode::Segments);
                 run(bundle, &options, &sets, facts)
             }),
+            (Ok((_, bundle)), Runner::Evaluator) => {
+                guarded(|| evaluator::run_evaluator(bundle, &sets, facts))
+            }
             (Ok(_), Runner::Networks) if result.engines == 0 => Status::Skipped("no engine".into()),
             (Ok((_, bundle)), Runner::Networks) => guarded(|| match networks(bundle) {
                 Ok(options) => run(bundle, &options, &sets, raised(facts)),
@@ -314,6 +331,19 @@ pub fn execute(id: &str, runners: &[Runner], worker: &Path) -> CaseResult {
     }
     result.seconds = start.elapsed().as_secs_f64();
     result
+}
+
+/// Operators of the model's own nodes, each once.
+fn operators(model: &ModelProto) -> Vec<String> {
+    let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+    let name = |node: &NodeProto| {
+        let op = node.op_type.clone().unwrap_or_default();
+        match node.domain.as_deref() {
+            None | Some("" | "ai.onnx") => op,
+            Some(domain) => format!("{domain}.{op}"),
+        }
+    };
+    nodes.map(name).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Whether ONNX Runtime takes the model itself.

@@ -137,6 +137,31 @@ pub fn bless(results: &[CaseResult]) -> Result<()> {
     Ok(())
 }
 
+/// Writes what the plain node cases say of each operator to where the operator table reads it. `cargo xtask gen` puts it into
+/// the documentation.
+pub fn write_counts(results: &[CaseResult]) -> Result<()> {
+    let mut counts: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for result in results.iter().filter(|result| result.plain) {
+        let right = |runner| matches!(result.status.get(&runner), Some(Status::Right | Status::Skipped(_)));
+        let in_engines = result.placement == Placement::Engine
+            && [Runner::Networks, Runner::Builder, Runner::Soundness].into_iter().all(right);
+        let of_case = [1, usize::from(in_engines), usize::from(right(Runner::Hybrid))];
+        for op in &result.ops {
+            let of_op = counts.entry(op).or_default();
+            of_op.iter_mut().zip(of_case).for_each(|(sum, one)| *sum += one);
+        }
+    }
+    let mut text = String::from(
+        "# Plain node cases of the onnx package that use an operator: how many, how many wholly in engines (built for\n\
+         # rtx-1.7:sm89, and their layers right), how many right at all. Written by `make conformance-bless`.\n",
+    );
+    for (op, [cases, engines, right]) in &counts {
+        writeln!(text, "{op}\t{cases}\t{engines}\t{right}")?;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("converters/src/conformance.tsv");
+    Ok(std::fs::write(path, text)?)
+}
+
 /// What is not as it should be, a line each.
 pub fn complaints(
     results: &[CaseResult],
@@ -160,7 +185,8 @@ pub fn complaints(
             }
         }
         // Without another runner nothing is compiled as it is.
-        let compiled = result.status.keys().any(|&runner| runner != Runner::Dynamic);
+        let compiled =
+            result.status.keys().any(|runner| !matches!(runner, Runner::Dynamic | Runner::Readback));
         let Some(&(placement, dynamic)) = baseline.get(&result.case) else { continue };
         if compiled && result.placement < placement {
             complaints.push(format!(

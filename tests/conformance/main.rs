@@ -31,6 +31,7 @@ mod dynamic;
 #[path = "../../src/cli/elements.rs"]
 #[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
 mod elements;
+mod evaluator;
 mod execute;
 #[path = "../../src/cli/files.rs"]
 #[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
@@ -41,6 +42,7 @@ mod lists;
 #[allow(dead_code, unused_imports, reason = "the command line uses all of it")]
 mod npz;
 mod processes;
+mod readback;
 mod report;
 mod result;
 mod values;
@@ -179,6 +181,9 @@ fn run(arguments: Arguments) -> Result<bool> {
     summary.write(&folder)?;
     if arguments.bless && !of_folder {
         lists::bless(&results)?;
+        if arguments.filters.is_empty() && runners.len() == Runner::ALL.len() {
+            lists::write_counts(&results)?;
+        }
     }
     let complaints = lists::complaints(&results, &ignored, &baseline, &known);
     for complaint in &complaints {

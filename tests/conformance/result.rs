@@ -17,17 +17,23 @@ pub enum Runner {
     Builder,
     /// What was admitted was built: no node has a code E9….
     Soundness,
+    /// What TensorRT itself makes of the engine's layers, with constants for inputs.
+    Evaluator,
+    /// The network of NVIDIA's own parser, raised to ONNX.
+    Readback,
     /// Sizes become symbols; compiled with their ranges, run in segments and as layers at two sizes.
     Dynamic,
 }
 
 impl Runner {
-    pub const ALL: [Runner; 6] = [
+    pub const ALL: [Runner; 8] = [
         Runner::Hybrid,
         Runner::Networks,
         Runner::Whole,
         Runner::Builder,
         Runner::Soundness,
+        Runner::Evaluator,
+        Runner::Readback,
         Runner::Dynamic,
     ];
 
@@ -38,6 +44,8 @@ impl Runner {
             Runner::Whole => "whole",
             Runner::Builder => "builder",
             Runner::Soundness => "soundness",
+            Runner::Evaluator => "evaluator",
+            Runner::Readback => "readback",
             Runner::Dynamic => "dynamic",
         }
     }
@@ -109,6 +117,8 @@ pub struct HostNode {
 pub struct CaseResult {
     pub case: String,
     pub plain: bool,
+    /// Operators of the model's own nodes, each once.
+    pub ops: Vec<String>,
     pub placement: Placement,
     pub engines: usize,
     pub host: Vec<HostNode>,

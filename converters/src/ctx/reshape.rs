@@ -76,10 +76,6 @@ pub fn plan(
             }
         });
     }
-    if rests <= 1 {
-        let placeholder = dims.contains(&0);
-        return Ok(ReshapePlan::Dims { dims, placeholder });
-    }
     let sizes: Vec<Dim> = to
         .iter()
         .enumerate()
@@ -89,13 +85,26 @@ pub fn plan(
             Part::Rest => Dim::Unknown,
         })
         .collect();
+    let (wanted, given) = (dims::product(&sizes), dims::product(from));
+    let unequal = || {
+        let why = "the sizes are not known to hold as many elements as the tensor has";
+        let refusal = Refusal::new(Code::SHAPE_VALUE, why);
+        fallback.map_or(refusal.clone(), |(_, name)| refusal.slot(name))
+    };
+    if rests <= 1 {
+        // Nothing is left for TensorRT to find: it looks whether the numbers of elements agree at the profile's sizes.
+        let difference = node.symbols().interval(&given.sub(&wanted));
+        if rests == 0 && wanted != given && (difference.min, difference.max) != (Some(0), Some(0)) {
+            return Err(unequal());
+        }
+        let placeholder = dims.contains(&0);
+        return Ok(ReshapePlan::Dims { dims, placeholder });
+    }
     let plan = plan_extent(node, &sizes, fallback)?;
     // Values that come from outside the segment get a range of their own. They fit the tensor's range only where both
     // follow from the same symbols.
-    if dims::product(&sizes) != dims::product(from) {
-        let why = "the sizes are not known to hold as many elements as the tensor has";
-        let refusal = Refusal::new(Code::SHAPE_VALUE, why);
-        return Err(fallback.map_or(refusal.clone(), |(_, name)| refusal.slot(name)));
+    if wanted != given {
+        return Err(unequal());
     }
     let placeholder = matches!(plan, ExtentPlan::Input(_)) && !allow_zero;
     Ok(ReshapePlan::Extent { to: plan, placeholder })

@@ -6,10 +6,10 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, indices, shape},
+    ctx::{check, dims, indices, shape},
 };
 use trtc_bundle::Target;
-use trtc_ir::{Code, Diag, InferCx, Inferred, NodeView, Refusal};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
 use trtc_network::{Layer, layer::GatherMode};
 
 /// The converter.
@@ -44,13 +44,23 @@ impl Converter for GatherElements {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let to = node.input(1).and_then(|indices| indices.shape()).map(<[_]>::to_vec);
         if let (Some(x), Some(q)) = (node.input(0).and_then(|x| x.shape()), &to) {
             if x.len() != q.len() {
                 return Err(Diag::invalid(format!("indices of rank {} for rank {}", q.len(), x.len())));
             }
-            shape::axis(node.int("axis", 0), x.len()).map_err(|diag| diag.slot("axis"))?;
+            let along = shape::axis(node.int("axis", 0), x.len()).map_err(|diag| diag.slot("axis"))?;
+            for (axis, (x, q)) in x.iter().zip(q).enumerate().filter(|(axis, _)| *axis != along) {
+                match x.sub(q) {
+                    Dim::Known(rest) if rest < 0 => {
+                        let why = format!("on axis {axis} there are {} indices more than data", -rest);
+                        return Err(Diag::invalid(why).slot("indices"));
+                    }
+                    rest @ Dim::Expr(_) => cx.require(ConstraintKind::AtLeast(rest, 0)),
+                    _ => {}
+                }
+            }
         }
         Ok(shape::types([shape::typed(shape::dtype_of(node, 0), to)]))
     }
@@ -59,6 +69,12 @@ impl Converter for GatherElements {
         let x = check::operand(node, 0, "data", check::CARRIED, target)?;
         check::not_empty(&x, "data")?;
         let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
+        let indices = node.input(1).and_then(|indices| indices.shape()).unwrap_or_default();
+        let other = x.shape.iter().zip(indices).enumerate().filter(|(k, _)| *k != axis);
+        if let Some((axis, _)) = other.into_iter().find(|(_, (x, q))| !dims::at_least(node, &x.sub(q), 0)) {
+            let why = format!("the indices are not known to be within the data on axis {axis}");
+            return Err(Refusal::new(Code::SHAPE, why).slot("indices"));
+        }
         Ok(Plan { axis: axis as u32, indices: indices::plan(node, 1, &[axis], false, target)? })
     }
 
@@ -85,6 +101,7 @@ mod tests {
         let case = Case::new("GatherElements", 13).input(noise([1])).input(list(&[0]));
         Case::new("GatherElements", 13).input(noise([2])).constant(list(&[2])).refused(Code::CONSTANT_VALUE);
         case.dynamic(0, ["0"]).refused(Code::SHAPE);
+        gather(i64s([3, 2], &[0; 6])).dynamic(1, ["N?", "2"]).refused(Code::SHAPE);
     }
 
     #[test]

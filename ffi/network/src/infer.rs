@@ -408,6 +408,7 @@ fn matmul(a: &TensorInfo, op_a: MatrixOp, b: &TensorInfo, op_b: MatrixOp) -> Res
 }
 
 fn einsum(xs: &[TensorId], equation: &str, known: &Known<'_>) -> Result<Vec<TensorInfo>, String> {
+    let equation = equation.replace(' ', "");
     let (left, right) = equation.split_once("->").ok_or("an equation without ->")?;
     let mut sizes = std::collections::BTreeMap::new();
     let mut dtype = None;

@@ -1,10 +1,10 @@
 //! Networks to engines.
 
-use crate::{Library, emit::Emitter, locate::product_name};
+use crate::{Library, emit::Emitter, locate::product_name, numbers::dtype_of};
 use cxx::UniquePtr;
 use std::{fmt, ops::Deref, sync::PoisonError};
-use trtc_bundle::{Product, Target};
-use trtc_network::{Fault, Network};
+use trtc_bundle::{DType, Product, Target};
+use trtc_network::{Fault, Network, TensorInfo};
 use trtc_tensorrt_sys::ffi;
 
 /// Limits of one build; the default leaves them to the library.
@@ -140,6 +140,35 @@ impl Builder {
         };
         let bytes = shim.pin_mut().build(&settings).map_err(|e| refused(e, &layers))?;
         Ok(EngineBytes { bytes, _library: self.library.clone() })
+    }
+}
+
+impl Builder {
+    /// What TensorRT itself says of the outputs of `network` as its layers are added, before anything is built. Dims that
+    /// follow from constants, through whatever layers the library evaluates, are numbers; others are −1.
+    ///
+    /// # Errors
+    /// [`BuildError::Fault`], [`BuildError::Refused`], [`BuildError::NoBuilder`].
+    pub fn outputs(&self, network: &Network, weights: &[&[u8]]) -> Result<Vec<TensorInfo>, BuildError> {
+        let inner = &self.library.inner;
+        if !self.library.has_builder() {
+            return Err(BuildError::NoBuilder);
+        }
+        let _one_at_a_time = inner.building.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.log.clear();
+        let refused =
+            |e: cxx::Exception| BuildError::Refused { words: vec![e.what().to_owned()], nodes: Vec::new() };
+        let shim = inner.ffi.network(&network.name).map_err(refused)?;
+        let (shim, _) = Emitter::new(inner.api, network, weights, &inner.log, shim).run()?;
+        let info = |output: &trtc_network::Output| {
+            let found = shim.describe(output.tensor.0).map_err(refused)?;
+            let rank = usize::try_from(found.rank).unwrap_or(0).min(found.dims.len());
+            let dtype =
+                dtype_of(inner.api, found.dtype).or(network.tensor(output.tensor).map(|own| own.dtype));
+            let (dtype, dims) = (dtype.unwrap_or(DType::F32), found.dims[..rank].to_vec());
+            Ok(TensorInfo { dtype, dims })
+        };
+        network.outputs.iter().map(info).collect()
     }
 }
 

@@ -205,3 +205,23 @@ fn data_moves_as_named() {
     check("squeeze", &[4, 5, 6], squeezed, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn outputs_are_told_without_a_build() {
+    let Some(library) = common::rtx() else { return };
+    let lowered = network("told", |b| {
+        let x = common::dynamic(b, &[-1, 3]);
+        let (sizes, more) = (b.i64s(&[3, 1]), b.i64s(&[4, 1]));
+        let shape = b.elementwise(sizes, more, ElementWiseOp::Sum);
+        let (alpha, beta) = (b.scalar(I64, 0, 0.0), b.i64s(&[1, 1]));
+        let fill =
+            b.one(Layer::Fill { shape: Extent::Tensor(shape), op: FillOp::Linspace, alpha, beta, to: I64 });
+        b.mark_output(fill, "filled");
+        let root = b.unary(x, UnaryOp::Sqrt);
+        b.mark_output(root, "root");
+    });
+    let weights: Vec<&[u8]> = lowered.weights.iter().map(|bytes| &bytes[..]).collect();
+    let told = library.builder().outputs(&lowered.network, &weights).unwrap();
+    let dims: Vec<(DType, &[i64])> = told.iter().map(|info| (info.dtype, &info.dims[..])).collect();
+    assert_eq!(dims, [(I64, &[7, 2][..]), (DType::F32, &[-1, 3])]);
+}

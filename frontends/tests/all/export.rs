@@ -343,3 +343,18 @@ fn nodes_that_no_opset_suits_together_are_grouped() {
     assert!(try_export(&ids[..3], graph.inputs()[0], made(2)).unwrap().opset <= 10);
     assert_eq!(try_export(&ids[3..], made(2), made(4)).unwrap().opset, 23);
 }
+
+#[test]
+fn an_operator_that_onnx_does_not_have_is_named() {
+    let proto = |domain: &str| {
+        let mut own = node("Mystery", &["x"], &["y"], []).named("m");
+        own.domain = Some(domain.to_owned());
+        let mut proto = model(21, vec![own], vec![value_info("x", DType::F32, [2])], &["y"], vec![]);
+        proto.opset_import.push(trtc_onnx::write::opset_import("their.domain", 1));
+        proto
+    };
+    let error = exported(&proto(""), None).unwrap_err().to_string();
+    assert_eq!(error, "node `m` (Mystery): ONNX Runtime has no CPU kernel for it with f32");
+    // Another domain is that of whoever registers it.
+    assert!(exported(&proto("their.domain"), None).is_ok());
+}

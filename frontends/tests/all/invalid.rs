@@ -5,7 +5,9 @@ use trtc_bundle::DType;
 use trtc_frontends::onnx::load;
 use trtc_onnx::{
     AttributeProto, ModelProto, NodeProto, OnnxFile,
-    write::{attr_f, attr_i, attr_ints, attr_s, encode, node, opset_import, tensor_f32, value_info},
+    write::{
+        attr_f, attr_g, attr_i, attr_ints, attr_s, encode, graph, node, opset_import, tensor_f32, value_info,
+    },
 };
 
 fn complaint(model: &ModelProto) -> String {
@@ -207,4 +209,16 @@ fn damage_never_panics() {
             let _ = trtc_frontends::onnx::import(&file);
         }
     }
+}
+
+#[test]
+fn branches_take_no_inputs() {
+    let value = |name: &str| value_info(name, DType::F32, [2, 3]);
+    let branch = |inputs: Vec<trtc_onnx::ValueInfoProto>| {
+        graph("branch", [node("Relu", &["x"], &["made"], [])], inputs, [value("made")], [])
+    };
+    let branches = [attr_g("then_branch", branch(vec![])), attr_g("else_branch", branch(vec![value("x")]))];
+    let mut fed = one(21, vec![node("If", &["c"], &["y"], branches).named("if")]);
+    graph_of(&mut fed).input.push(value_info("c", DType::Bool, Vec::<i64>::new()));
+    assert_eq!(complaint(&fed), "node `if` (If): else_branch: a branch takes no inputs, this one has 1");
 }

@@ -376,6 +376,19 @@ fn declared_numbers_do_not_overrule_symbols_of_inputs() {
 }
 
 #[test]
+fn of_a_declaration_with_a_wrong_number_nothing_is_believed() {
+    let mut module = Module::default();
+    let g = &mut module.graph;
+    let x = g.add_input("x", Type::tensor(DType::F32, vec![Dim::Known(3)]));
+    let found = add(g, "found", "NonZero", vec![], &[x]);
+    // The first dim is 1, whatever the model says; so the second may be anything, too.
+    g[found].ty = Type::tensor(DType::I64, known(&[2, 3]));
+    g.add_output(found);
+    run(&mut module);
+    assert_eq!(module.graph[found].ty.show(&module.symbols), "i64[1 x found.n]");
+}
+
+#[test]
 fn dead_nodes_go_with_their_subgraphs() {
     let mut module = Module::default();
     let g = &mut module.graph;

@@ -51,6 +51,7 @@ impl Raiser<'_> {
 
     /// ONNX Runtime never returns from some malformed equations, so they are checked here.
     pub fn einsum(&mut self, xs: &[TensorId], equation: &str) -> Result<Value> {
+        let equation = &equation.replace(' ', "");
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_uppercase();
         let whole = equation.split_once("->").is_some_and(|(left, right)| {
             left.split(',').count() == xs.len()

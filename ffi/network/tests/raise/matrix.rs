@@ -81,7 +81,7 @@ fn einsum() {
     });
     assert_close(&y, &Tensor::from_fn(DType::F32, &[3], |p| square.at(&[p[0], p[0]])), 0.0);
     let total = a.values.iter().sum();
-    let y = run_one(&[a], |b, ids| b.one(Layer::Einsum { xs: vec![ids[0]], equation: "abc->".into() }));
+    let y = run_one(&[a], |b, ids| b.one(Layer::Einsum { xs: vec![ids[0]], equation: "a b c -> ".into() }));
     assert_close(&y, &Tensor::f32(&[], &[total]), 1e-6);
 }
 
