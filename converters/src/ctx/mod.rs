@@ -9,6 +9,7 @@ pub mod elementwise;
 pub mod extent;
 pub mod first;
 pub mod floats;
+pub mod fourier;
 pub mod indices;
 pub mod integers;
 pub mod iota;

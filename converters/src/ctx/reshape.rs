@@ -118,6 +118,11 @@ pub fn of_dims(dims: Vec<DimPlan>) -> ReshapePlan {
     }
 }
 
+/// A reshape to build-time dims in which 0 copies the dim of `x` at the same place, and −1 stands for the rest.
+pub fn copying(cx: &mut Emit<'_>, x: TensorId, dims: Vec<i64>) -> TensorId {
+    emit(cx, x, &ReshapePlan::Dims { dims, placeholder: true })
+}
+
 /// Emits the reshape of `x`.
 pub fn emit(cx: &mut Emit<'_>, x: TensorId, plan: &ReshapePlan) -> TensorId {
     let (reshape, zero_is_placeholder) = match plan {

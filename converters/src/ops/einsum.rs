@@ -19,7 +19,11 @@ pub struct Einsum;
 
 /// The equation for TensorRT.
 #[derive(Debug)]
-pub struct Plan(String);
+pub struct Plan {
+    equation: String,
+    /// Axes of 1 that each operand loses first.
+    lost: Vec<Vec<u32>>,
+}
 
 /// A dim's label: a letter, or the k-th dim of the ellipsis counted from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,19 +139,32 @@ fn ranks(node: NodeView<'_>) -> Option<Vec<usize>> {
     (0..node.input_count()).map(|slot| node.input(slot)?.rank()).collect()
 }
 
-/// A letter that is 1 in one operand and known to be more in another.
-fn broadcast(node: NodeView<'_>, equation: &Equation) -> Option<Label> {
-    let mut sizes: BTreeMap<Label, i64> = BTreeMap::new();
+/// Takes a letter that is 1 in one operand and more in another away from the first: TensorRT broadcasts only the dims of an
+/// ellipsis. The axes that each operand so loses.
+fn narrowed(node: NodeView<'_>, equation: &mut Equation) -> Vec<Vec<u32>> {
+    let known =
+        |slot: usize, axis: usize| node.input(slot).and_then(|view| view.dim(axis)).and_then(Dim::known);
+    let mut largest: BTreeMap<Label, i64> = BTreeMap::new();
     for (slot, labels) in equation.terms.iter().enumerate() {
-        let dims = node.input(slot).and_then(|view| view.shape()).unwrap_or_default();
-        let known = labels.iter().zip(dims).filter_map(|(&label, dim)| dim.known().map(|size| (label, size)));
-        for (label, size) in known.filter(|(label, _)| matches!(label, Label::Letter(_))) {
-            if *sizes.entry(label).or_insert(size) != size {
-                return Some(label);
-            }
+        for (axis, label) in labels.iter().enumerate() {
+            let size = largest.entry(*label).or_insert(1);
+            *size = known(slot, axis).map_or(i64::MAX, |dim| dim.max(*size));
         }
     }
-    None
+    let lost = |slot: usize, labels: &[Label]| -> Vec<u32> {
+        let axes = labels.iter().enumerate().filter(|(axis, label)| {
+            let letter = matches!(label, Label::Letter(_));
+            letter && known(slot, *axis) == Some(1) && largest.get(label).is_some_and(|size| *size > 1)
+        });
+        axes.map(|(axis, _)| axis as u32).collect()
+    };
+    let lost: Vec<Vec<u32>> =
+        equation.terms.iter().enumerate().map(|(slot, labels)| lost(slot, labels)).collect();
+    for (labels, lost) in equation.terms.iter_mut().zip(&lost) {
+        let mut axis = 0..;
+        labels.retain(|_| axis.next().is_none_or(|axis| !lost.contains(&axis)));
+    }
+    lost
 }
 
 impl Converter for Einsum {
@@ -205,12 +222,12 @@ impl Converter for Einsum {
         }
         let invalid = |why: &str| Refusal::new(Code::INVALID, why).slot("equation");
         let text = node.attrs().str("equation").ok_or_else(|| invalid("the attribute is missing"))?;
-        let equation = equation(text, &ranks(node).unwrap_or_default()).map_err(|diag| invalid(&diag.why))?;
-        if let Some(Label::Letter(label)) = broadcast(node, &equation) {
-            let why = format!(
-                "TensorRT does not broadcast a dim with a letter (`{label}`), only those of an ellipsis"
-            );
-            return Err(Refusal::new(Code::SHAPE, why).slot("equation"));
+        let mut equation =
+            equation(text, &ranks(node).unwrap_or_default()).map_err(|diag| invalid(&diag.why))?;
+        let lost = narrowed(node, &mut equation);
+        if let Some(slot) = (0..lost.len()).find(|&k| !lost[k].is_empty() && equation.terms[k].is_empty()) {
+            let why = "a tensor of one element beside letters of more; TensorRT's layer takes no such term";
+            return Err(Refusal::new(Code::SHAPE, why).slot(format!("Inputs_{slot}")));
         }
         if equation.result.len() > 8 {
             return Err(Refusal::new(Code::RANK, "the result has more than 8 dims").slot("equation"));
@@ -219,12 +236,17 @@ impl Converter for Einsum {
             Refusal::new(Code::ATTRIBUTE, "more than 26 labels, dims of the ellipsis included")
                 .slot("equation")
         })?;
-        Ok(Plan(text))
+        Ok(Plan { equation: text, lost })
     }
 
-    fn emit(&self, Plan(equation): Plan, cx: &mut Emit<'_>) -> Outputs {
-        let xs = cx.inputs();
-        vec![cx.one(Layer::Einsum { xs, equation })]
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let mut xs = cx.inputs();
+        for (x, axes) in xs.iter_mut().zip(plan.lost) {
+            if !axes.is_empty() {
+                *x = cx.one(Layer::Squeeze { x: *x, axes });
+            }
+        }
+        vec![cx.one(Layer::Einsum { xs, equation: plan.equation })]
     }
 }
 
@@ -273,10 +295,15 @@ mod tests {
         dynamic.dynamic(0, ["B", "N", "3"]).dynamic(1, ["B", "3", "2"]).check(F32);
     }
 
+    /// ONNX Runtime broadcasts letters, too.
     #[test]
-    fn letters_are_not_broadcast() {
-        let opposite = case("bik,bkj->bij", DType::F32, &[&[1, 3, 2], &[2, 1, 4]]);
-        opposite.refused(Code::SHAPE);
+    fn letters_of_1() {
+        case("bik,bkj->bij", DType::F32, &[&[1, 3, 2], &[2, 2, 4]]).check(F32);
+        case("bik,bkj->bij", DType::F32, &[&[1, 3, 2], &[2, 1, 4]]).check(F32);
+        case("bij,bjk->bik", DType::F32, &[&[1, 3, 1], &[2, 2, 1]]).check(F32);
+        case("i,ij->ij", DType::F32, &[&[1], &[3, 2]]).refused(Code::SHAPE);
+        let open = case("bij,bjk->bik", DType::F32, &[&[1, 3, 2], &[2, 2, 2]]);
+        open.dynamic(1, ["B", "2", "2"]).check(F32);
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! Unique and Compress: results whose size only the run knows. Only shape rules.
+//! Unique: a result whose size only the run knows. Only its shape rule.
 //!
-//! Unique: X [d0..dn] T -> Y [u] T (or [d.., u, ..d] along axis), indices [u], inverse_indices [d], counts [u] i64
-//! Compress: input [d0..dn] T, condition [k] bool -> output [d.., count, ..d] T (flat without axis)
-//! Opsets: Unique 11, 28; Compress 9, 11, 28.     TensorRT: none.     Limits: host only.
+//! X [d0..dn] T -> Y [u] T (or [d.., u, ..d] along axis), indices [u], inverse_indices [d], counts [u] i64
+//! Opsets: 11, 28.     TensorRT: none.     Limits: host only.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -12,7 +11,7 @@ use std::convert::Infallible;
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, Interval, NodeView, Refusal};
 
-/// The shape rules of both.
+/// The shape rule.
 #[derive(Debug)]
 pub struct Unique;
 
@@ -20,7 +19,7 @@ impl Converter for Unique {
     type Plan = Infallible;
 
     const DEF: Def = Def {
-        keys: &[Key::onnx("Unique", 28), Key::onnx("Compress", 28)],
+        keys: &[Key::onnx("Unique", 28)],
         dtypes: &[],
         layers: "",
         limits: "host only",
@@ -46,12 +45,13 @@ impl Converter for Unique {
             }
             _ => None,
         };
-        let mut list = vec![shape::typed(dtype, to)];
-        if node.op() == "Unique" {
-            let i64s = |dim: Dim| shape::typed(Some(DType::I64), Some(vec![dim]));
-            list.extend([i64s(count.clone()), i64s(along.unwrap_or(Dim::Unknown)), i64s(count)]);
-        }
-        Ok(shape::types(list))
+        let i64s = |dim: Dim| shape::typed(Some(DType::I64), Some(vec![dim]));
+        Ok(shape::types([
+            shape::typed(dtype, to),
+            i64s(count.clone()),
+            i64s(along.unwrap_or(Dim::Unknown)),
+            i64s(count),
+        ]))
     }
 
     fn plan(&self, node: NodeView<'_>, _: &Target) -> Result<Infallible, Refusal> {
@@ -80,10 +80,7 @@ mod tests {
         );
         let along = unique.int("axis", 1).types();
         assert_eq!(along[..1], [format!("f32[2 x {count}]")]);
-        let compress = Case::new("Compress", 28).input(noise([2, 3])).input(bools([2], &[true; 2]));
-        assert_eq!(compress.types(), [format!("f32[{count}]")]);
-        assert_eq!(compress.int("axis", 0).types(), [format!("f32[{count} x 3]")]);
-        let wrong = Case::new("Compress", 28).input(noise([2])).int("axis", 3);
+        let wrong = Case::new("Unique", 28).input(noise([2])).int("axis", 3);
         assert!(wrong.invalid().contains("out of range"));
     }
 }
