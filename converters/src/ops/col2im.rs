@@ -190,7 +190,7 @@ impl Converter for Col2Im {
         if !(1..=MOST_CHOICES).contains(&choices.len()) {
             return Err(told("block_shape"));
         }
-        if size < 1 || size > taps::MOST_SLICES || image.iter().any(|d| !(1..=LIMIT).contains(d)) {
+        if !(1..=taps::MOST_SLICES).contains(&size) || image.iter().any(|d| !(1..=LIMIT).contains(d)) {
             let why = format!("blocks of {size} elements in an image of {image:?}");
             return Err(Refusal::new(Code::SHAPE, why).slot("block_shape"));
         }

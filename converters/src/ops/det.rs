@@ -147,7 +147,7 @@ fn splits(columns: &[usize], take: usize) -> Vec<(Vec<usize>, Vec<usize>, bool)>
             // Each of them moves over those before it that are left.
             let moves: usize = first.iter().enumerate().map(|(k, at)| at - k).sum();
             let rest = (0..n).filter(|k| !inside(k)).map(|k| columns[k]).collect();
-            (first.into_iter().map(|k| columns[k]).collect::<Vec<usize>>(), rest, moves % 2 == 0)
+            (first.into_iter().map(|k| columns[k]).collect::<Vec<usize>>(), rest, moves.is_multiple_of(2))
         })
         .collect();
     list.sort_by_key(|(first, _, _)| first.clone());

@@ -119,7 +119,12 @@ impl Converter for MelWeightMatrix {
             return Err(Refusal::new(Code::SHAPE, format!("a matrix of {rows} x {bands}")));
         }
         let values = weights(bands, length, rate, edges).ok_or_else(|| {
-            let why = format!("from {} to {} Hz is not within a spectrum up to {} Hz", edges[0], edges[1], rate / 2);
+            let why = format!(
+                "from {} to {} Hz is not within a spectrum up to {} Hz",
+                edges[0],
+                edges[1],
+                rate / 2
+            );
             Refusal::new(Code::CONSTANT_VALUE, why).slot("upper_edge_hertz")
         })?;
         Ok(Plan { dtype, rows, columns: bands, values })

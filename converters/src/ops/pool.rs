@@ -236,8 +236,8 @@ fn emit_indices(cx: &mut Emit<'_>, x: TensorId, taps: &Taps, steps: &[i64]) -> [
     let (value, mut index) = best.unwrap_or((x, x));
     // Where the window starts.
     let mut origins = vec![0i64];
-    for axis in 0..taps.output.len() {
-        let at = |place: i64| (place * taps.stride[axis] - taps.before[axis]) * steps[axis];
+    for (axis, step) in steps.iter().enumerate() {
+        let at = |place: i64| (place * taps.stride[axis] - taps.before[axis]) * step;
         origins = origins.iter().flat_map(|base| (0..taps.output[axis]).map(move |k| base + at(k))).collect();
     }
     let dims = [&[1, 1], taps.output.as_slice()].concat();
