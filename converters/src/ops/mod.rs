@@ -7,6 +7,8 @@ mod arithmetic;
 mod attention;
 mod batch_normalization;
 mod bias_gelu;
+mod bit_cast;
+mod bit_shift;
 mod bitwise;
 mod branch;
 mod cast;
@@ -113,6 +115,8 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &attention::Attention,
     &batch_normalization::BatchNormalization,
     &bias_gelu::BiasGelu,
+    &bit_cast::BitCast,
+    &bit_shift::BitShift,
     &bitwise::Bitwise,
     &branch::If,
     &cast::Cast,

@@ -57,7 +57,7 @@ impl Converter for Pow {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let x = elementwise::gate(node, 0, "X", check::NUMBERS, target)?;
-        let y = elementwise::gate(node, 1, "Y", check::NUMBERS, target)?;
+        let y = elementwise::gate(node, 1, "Y", check::WITH_NARROW, target)?;
         let rank = x.rank().max(y.rank());
         let exponent = y.view.constant().and_then(|c| c.scalar_f64());
         match exponent {
@@ -138,8 +138,13 @@ mod tests {
             case.clone().constant(of_dtype(dtype, [3], &[3.0, 0.0, 4.0])).check(Tolerance::Exact);
             case.clone().constant(f32s([], &[2.0])).check(Tolerance::Exact);
             case.clone().constant(of_dtype(dtype, [], &[7.0])).check(Tolerance::Exact);
+            case.clone().input(of_dtype(DType::U16, [3], &[3.0, 0.0, 4.0])).check(Tolerance::Exact);
             let run = Case::new("Pow", 15).input(of_dtype(dtype, [5], &[-1.0, 1.0, 3.0, -2.0, 2.0]));
             run.input(of_dtype(dtype, [5], &[-3.0, -2.0, -1.0, 3.0, 10.0])).check(Tolerance::Exact);
+        }
+        for dtype in [DType::U32, DType::I16] {
+            let case = Case::new("Pow", 15).input(f32s([3], &[1.0, 2.0, 3.0]));
+            case.input(of_dtype(dtype, [3], &[4.0, 5.0, 6.0])).check(F32);
         }
         let square = Case::new("Pow", 15).input(f32s([2], &[-1.5, 2.0])).constant(f32s([1, 1], &[2.0]));
         assert_eq!(square.types(), ["f32[1 x 2]"]);

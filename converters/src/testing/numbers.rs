@@ -186,6 +186,13 @@ pub(super) fn compare_with(case: &Case, lowered: &Lowered, tolerance: Tolerance,
 
 #[track_caller]
 fn close(ours: &Tensor, theirs: &Tensor, tolerance: Tolerance, place: &str, network: &str) {
+    // f64 holds not every i64.
+    if let (Some(ours), Some(theirs)) = (ours.to_i64s(), theirs.to_i64s()) {
+        assert!(
+            tolerance != Tolerance::Exact || ours == theirs,
+            "{place}: {ours:?}, not {theirs:?}\n{network}"
+        );
+    }
     let (a, b) = (numbers(ours), numbers(theirs));
     for (k, (&a, &b)) in a.iter().zip(&b).enumerate() {
         let same = (a.is_nan() && b.is_nan()) || a == b;
