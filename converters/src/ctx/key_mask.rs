@@ -6,11 +6,11 @@ use crate::{
         attention::{self, Band},
         check,
         extent::DimPlan,
-        iota,
+        iota, shape,
     },
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, Dim, NodeView, Refusal};
+use trtc_ir::{Code, Dim, InferCx, NodeView, Refusal};
 use trtc_network::{
     Layer, TensorId,
     layer::{ElementWiseOp, GatherMode, UnaryOp},
@@ -57,11 +57,12 @@ pub fn plan(
     let mask = check::operand(node, slot, name, &[DType::I32], target)?;
     check::not_empty(&mask, name)?;
     let is = |axis: usize, dim: &Dim| mask.shape[axis] == *dim && *dim != Dim::Unknown;
+    let may = |axis: usize, dim: &Dim| may_be(&mask.shape[axis], dim);
     let kind = match mask.rank() {
         1 if is(0, dims.batch) => Some(KeyMask::Lengths),
         1 if is(0, &dims.batch.mul(&Dim::Known(2))) => Some(KeyMask::Spans),
-        2 if is(0, dims.batch) && is(1, dims.keys) => Some(KeyMask::Keys),
-        3 if is(0, dims.batch) && is(1, dims.queries) && is(2, dims.keys) => Some(KeyMask::Pairs),
+        2 if may(0, dims.batch) && may(1, dims.keys) => Some(KeyMask::Keys),
+        3 if may(0, dims.batch) && may(1, dims.queries) && may(2, dims.keys) => Some(KeyMask::Pairs),
         _ => None,
     };
     kind.map(Some).ok_or_else(|| {
@@ -75,6 +76,28 @@ pub fn plan(
         );
         Refusal::new(Code::SHAPE, why).slot(name)
     })
+}
+
+/// Whether the dims can be one: [`demand`] sees to it that they are.
+fn may_be(a: &Dim, b: &Dim) -> bool {
+    a == b || a.known().is_none() || b.known().is_none()
+}
+
+/// Demands of the dims of a mask and of a bias what [`plan`] and [`attention_bias`] rely on. Numbers that differ are
+/// refused there.
+pub fn demand(node: NodeView<'_>, mask: usize, bias: usize, dims: Dims<'_>, cx: &mut InferCx<'_>) {
+    let of_mask: &[&Dim] = match node.input(mask).and_then(|mask| mask.rank()) {
+        Some(2) => &[dims.batch, dims.keys],
+        Some(3) => &[dims.batch, dims.queries, dims.keys],
+        _ => &[],
+    };
+    let of_mask = of_mask.iter().enumerate().map(|(axis, dim)| (mask, axis, *dim));
+    for (slot, axis, dim) in of_mask.chain([(bias, 2, dims.queries), (bias, 3, dims.keys)]) {
+        let own = node.input(slot).and_then(|view| view.dim(axis));
+        if own.is_some_and(|own| own.known().is_none() || dim.known().is_none()) {
+            let _ = shape::demand(node, (slot, axis), dim, cx);
+        }
+    }
 }
 
 /// What the mask in `slot` adds to the scores: `hidden` for what is not seen, of rank 4.
@@ -184,7 +207,7 @@ pub fn attention_bias(
         return Err(Refusal::new(Code::INVALID, format!("rank {}, not 4", bias.rank())).slot(NAME));
     }
     for (axis, dim) in [(2, dims.queries), (3, dims.keys)] {
-        if bias.shape[axis] != *dim || *dim == Dim::Unknown {
+        if !may_be(&bias.shape[axis], dim) {
             let (own, show) = (node.symbols().show(&bias.shape[axis]), node.symbols().show(dim));
             return Err(Refusal::new(Code::SHAPE, format!("axis {axis} is {own}, not {show}")).slot(NAME));
         }

@@ -60,6 +60,46 @@ pub fn broadcast_dim(a: &Dim, b: &Dim, cx: &mut InferCx<'_>) -> Result<Dim, Diag
     })
 }
 
+/// Demands that a dim of an input is `dim`. An absent input, an unknown dim and an axis that is not there demand nothing.
+///
+/// # Errors
+/// Both are known and differ.
+pub fn demand(
+    node: NodeView<'_>,
+    (slot, axis): (usize, usize),
+    dim: &Dim,
+    cx: &mut InferCx<'_>,
+) -> Result<(), Diag> {
+    match (node.input(slot).and_then(|view| view.dim(axis)), dim) {
+        (None, _) | (_, Dim::Unknown) | (Some(Dim::Unknown), _) => Ok(()),
+        (Some(Dim::Known(a)), Dim::Known(b)) if a != b => {
+            Err(Diag::invalid(format!("axis {axis} of input {slot} has size {a}, not {b}")))
+        }
+        (Some(own), dim) => {
+            if own != dim {
+                cx.require(ConstraintKind::Equal(own.clone(), dim.clone()));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// As [`demand`], of a dim that may also be 1.
+///
+/// # Errors
+/// Both are known, and they differ.
+pub fn demand_broadcast(
+    node: NodeView<'_>,
+    (slot, axis): (usize, usize),
+    dim: &Dim,
+    cx: &mut InferCx<'_>,
+) -> Result<(), Diag> {
+    match node.input(slot).and_then(|view| view.dim(axis)) {
+        None | Some(Dim::Known(1)) => Ok(()),
+        Some(own) => broadcast_dim(own, dim, cx).map(drop),
+    }
+}
+
 /// An axis of an attribute or input, made non-negative.
 ///
 /// # Errors

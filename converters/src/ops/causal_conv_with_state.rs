@@ -76,11 +76,16 @@ impl Converter for CausalConvWithState {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let x = shape::same_as_input(node, 0);
         let plain = PLAIN.iter().all(|&(name, value)| node.int(name, value) == value);
         if !plain {
             return Ok(shape::types([shape::typed(x.dtype(), None)]));
+        }
+        for (axis, from) in [(0, 0), (1, 1)] {
+            if let Some(dim) = node.input(0).and_then(|x| x.dim(from)) {
+                shape::demand(node, (3, axis), dim, cx)?;
+            }
         }
         let one = Dim::Known(1);
         let reach = kernel(node).map_or(Dim::Unknown, |k| k.sub(&one));

@@ -148,10 +148,14 @@ impl Converter for GroupQueryAttention {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let sizes = sizes(node)?;
         let at = |axis: usize| node.input(0).and_then(|q| q.dim(axis)).cloned().unwrap_or(Dim::Unknown);
+        for slot in [1, 2, 3, 4, 5] {
+            shape::demand(node, (slot, 0), &at(0), cx)?;
+        }
+        shape::demand(node, (4, 2), &past_keys(node), cx)?;
         let hidden = Dim::Known(sizes.heads).mul(&sizes.head);
         let windowed = node.int("sliding_window_cache", 0) != 0;
         let quantised = !matches!(node.str("k_quant_type", "NONE"), "NONE" | "");

@@ -118,7 +118,7 @@ impl Converter for LinearAttention {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let state_dtype = if node.input(3).is_some() { shape::dtype_of(node, 3) } else { dtype };
         let (h, g) = heads(node)?;
@@ -132,6 +132,10 @@ impl Converter for LinearAttention {
             dim => Ok(dim.floor_div(&Dim::Known(heads))),
         };
         let (key, value) = (share(1, g)?, share(2, g)?);
+        for slot in [1, 2, 4, 5] {
+            shape::demand(node, (slot, 0), &at(0, 0), cx)?;
+            shape::demand(node, (slot, 1), &at(0, 1), cx)?;
+        }
         let output = vec![at(0, 0), at(0, 1), value.mul(&Dim::Known(h.max(g)))];
         let state = match node.int("state_window", 0) {
             0 => Some(vec![at(0, 0), Dim::Known(g), key, value]),
@@ -424,7 +428,8 @@ mod tests {
         of("linear", 2, 4, 3).refused(Code::INVALID);
         of("linear", 2, 4, 2).int("state_window", 2).refused(Code::ATTRIBUTE);
         of("linear", 2, 4, 2).dynamic(1, ["2", "2", "K"]).refused(Code::DIM_UNKNOWN);
-        of("linear", 2, 4, 2).dynamic(0, ["2", "0", "16"]).refused(Code::SHAPE);
+        let empty = of("linear", 2, 4, 2).dynamic(0, ["2", "0", "16"]).dynamic(1, ["2", "0", "8"]);
+        empty.dynamic(2, ["2", "0", "6"]).refused(Code::SHAPE);
         of("linear", 2, 4, 2).dynamic(0, ["2", "2"]).refused(Code::INVALID);
         of("linear", 2, 4, 2).dynamic(0, ["2", "2", "20"]).refused(Code::INVALID);
         of("linear", 2, 4, 2).absent().input(small([2, 2, 2])).refused(Code::INVALID);

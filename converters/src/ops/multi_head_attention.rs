@@ -139,13 +139,24 @@ impl Converter for MultiHeadAttention {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let open = |rank| shape::typed(dtype, Some(vec![Dim::Unknown; rank]));
         let Some(sizes) = sizes(node)? else { return Ok(shape::types([open(3), open(4), open(4)])) };
         let Sizes { batch, queries, new_keys, past_keys, head, value_head, .. } = sizes;
         let heads = Dim::Known(sizes.heads);
         let keys = past_keys.add(&new_keys);
+        let rows = |slot: usize| (slot, 0, &batch);
+        let lengths = match sizes.layout {
+            Layout::Apart => Some((2, 1, &new_keys)),
+            Layout::ByHead => Some((2, 2, &new_keys)),
+            _ => None,
+        };
+        let past = [(7, 2, &past_keys), (6, 3, &head), (7, 3, &value_head)];
+        for (slot, axis, dim) in [1, 2, 6, 7].map(rows).into_iter().chain(lengths).chain(past) {
+            shape::demand(node, (slot, axis), dim, cx)?;
+        }
+        key_mask::demand(node, 4, 5, Dims { batch: &batch, queries: &queries, keys: &keys }, cx);
         let typed = |dims: Vec<Dim>| shape::typed(dtype, Some(dims));
         Ok(shape::types([
             typed(vec![batch.clone(), queries, heads.mul(&value_head)]),
@@ -402,7 +413,7 @@ mod tests {
         plain().constant(noise([38])).refused(Code::INVALID);
         plain().dynamic(0, ["2", "4", "H"]).refused(Code::DIM_UNKNOWN);
         plain().dynamic(1, ["2", "6", "H"]).refused(Code::DIM_UNKNOWN);
-        plain().dynamic(1, ["2", "0", "12"]).refused(Code::SHAPE);
+        plain().dynamic(1, ["2", "0", "12"]).dynamic(2, ["2", "0", "15"]).refused(Code::SHAPE);
         plain().absent().input(i32s([8], &[1; 8])).refused(Code::SHAPE);
         plain().absent().input(i32s([2, 5], &[1; 10])).refused(Code::SHAPE);
         plain().absent().absent().input(noise([1, 1, 4, 5])).refused(Code::SHAPE);

@@ -103,7 +103,7 @@ impl Converter for PackedAttention {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let heads = heads(node)?;
         let at = |axis: usize| node.input(0).and_then(|x| x.dim(axis)).cloned().unwrap_or(Dim::Unknown);
@@ -111,6 +111,8 @@ impl Converter for PackedAttention {
         let value = parts.map_or(Dim::Unknown, |parts| Dim::Known(parts[2]));
         let head = parts.map_or(Dim::Unknown, |parts| Dim::Known(parts[0] / heads));
         let keys = past_keys(node).add(&at(1));
+        shape::demand(node, (4, 1), &at(0), cx)?;
+        key_mask::demand(node, 3, 5, Dims { batch: &at(0), queries: &at(1), keys: &keys }, cx);
         let present = vec![Dim::Known(2), at(0), Dim::Known(heads), keys, head];
         Ok(shape::types([
             shape::typed(dtype, Some(vec![at(0), at(1), value])),
@@ -298,7 +300,7 @@ mod tests {
         plain().dynamic(0, ["2", "0", "6"]).refused(Code::SHAPE);
         plain().input(i32s([8], &[1; 8])).refused(Code::SHAPE);
         plain().input(i32s([2, 1, 4, 4], &[1; 32])).refused(Code::SHAPE);
-        plain().absent().input(noise([2, 3, 5, 4])).refused(Code::INVALID);
+        plain().absent().input(noise([2, 2, 5, 4])).refused(Code::INVALID);
         let shared = plain().absent().absent().absent().input(i32s([1], &[1]));
         shared.refused(Code::ATTRIBUTE);
         let case = Case::of("com.microsoft", "Attention", 1).int("num_heads", 3).input(noise([2, 4, 6]));

@@ -113,7 +113,15 @@ impl Converter for RotaryEmbedding {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let slots = slots(node);
+        let x = node.input(0).and_then(|x| x.shape()).unwrap_or_default();
+        if let ([batch, tokens, _] | [batch, _, tokens, _], Some(2)) =
+            (x, node.input(slots.ids).and_then(|ids| ids.rank()))
+        {
+            shape::demand_broadcast(node, (slots.ids, 0), batch, cx)?;
+            shape::demand(node, (slots.ids, 1), tokens, cx)?;
+        }
         Ok(shape::types([shape::same_as_input(node, 0)]))
     }
 

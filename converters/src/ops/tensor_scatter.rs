@@ -54,7 +54,10 @@ impl Converter for TensorScatter {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        if let Some(batch) = node.input(0).and_then(|past| past.dim(0)) {
+            shape::demand(node, (2, 0), batch, cx)?;
+        }
         Ok(shape::types([shape::same_as_input(node, 0)]))
     }
 
@@ -170,7 +173,7 @@ mod tests {
         of(noise([2, 2, 1]), noise([2, 1])).refused(Code::INVALID);
         of(noise([2, 2, 1]), noise([2, 1, 1])).int("axis", 0).refused(Code::INVALID);
         of(noise([2, 2, 1]), noise([2, 1, 1])).str("mode", "square").refused(Code::INVALID);
-        of(noise([2, 2, 1]), noise([2, 1, 1])).input(i64s([1, 1], &[0])).refused(Code::INVALID);
+        of(noise([2, 2, 1]), noise([2, 1, 1])).input(i64s([2, 1], &[0, 0])).refused(Code::INVALID);
         of(noise([2, 2, 1]), noise([2, 1, 1])).dynamic(0, ["2", "0", "1"]).refused(Code::SHAPE);
         let high = noise([1; 9]);
         of(high.clone(), high).refused(Code::RANK);
