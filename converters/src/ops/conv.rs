@@ -1,8 +1,8 @@
-//! Conv: convolution over one to three spatial dims.
+//! Conv: convolution over one to three spatial dims. FusedConv (com.microsoft): with a sum and an activation after it.
 //!
-//! X [N, C, d..] T, W [M, C/group, k..] T, B [M] T  ->  Y [N, M, e..] T
-//! Opsets: 1; 11 strides and dilations have defaults; 22 bf16.     TensorRT: IConvolutionLayer (one dim: as two).
-//! Limits: channels and kernel known; SAME padding with strides needs known dims; f32 over 3 dims not on sm75.
+//! X [N, C, d..] T, W [M, C/group, k..] T, B [M] T, (FusedConv: Z [N, M, e..] T)  ->  Y [N, M, e..] T
+//! Opsets: 1; 11 strides and dilations have defaults; 22 bf16.     TensorRT: IConvolutionLayer (one dim: as two);
+//! IElementWiseLayer, IActivationLayer.     Limits: channels and kernel known; SAME padding with strides needs known dims; f32 over 3 dims not on sm75.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -10,7 +10,10 @@ use crate::{
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, Tensor};
-use trtc_network::{Layer, TensorId, layer::Window};
+use trtc_network::{
+    Layer, TensorId,
+    layer::{ActivationKind, ElementWiseOp, Window},
+};
 
 /// The converter.
 #[derive(Debug)]
@@ -23,6 +26,31 @@ pub struct Plan {
     groups: i64,
     /// One spatial dim: the kernel as a constant over two, when it is constant.
     flat: Option<Option<Tensor>>,
+    /// Whether something is added.
+    sum: bool,
+    activation: Option<(ActivationKind, f32, f32)>,
+}
+
+/// The activation of a FusedConv.
+fn activation(node: NodeView<'_>) -> Result<Option<(ActivationKind, f32, f32)>, Refusal> {
+    let refuse = |why: String| Refusal::new(Code::ATTRIBUTE, why).slot("activation");
+    let name = node.str("activation", "");
+    let (kind, count) = match name {
+        "" => return Ok(None),
+        "Relu" => (ActivationKind::Relu, 0),
+        "Sigmoid" => (ActivationKind::Sigmoid, 0),
+        "Tanh" => (ActivationKind::Tanh, 0),
+        "LeakyRelu" => (ActivationKind::LeakyRelu, 1),
+        "Clip" => (ActivationKind::Clip, 2),
+        "HardSigmoid" => (ActivationKind::HardSigmoid, 2),
+        other => return Err(refuse(format!("`{other}` is no activation that ONNX Runtime fuses"))),
+    };
+    match (count, node.attrs().floats("activation_params").unwrap_or_default()) {
+        (0, _) => Ok(Some((kind, 0.0, 0.0))),
+        (1, [a]) => Ok(Some((kind, *a, 0.0))),
+        (2, [a, b]) => Ok(Some((kind, *a, *b))),
+        (count, list) => Err(refuse(format!("{} parameters for `{name}`, not {count}", list.len()))),
+    }
 }
 
 /// Kernel sizes that the weights say, where all are known.
@@ -34,9 +62,9 @@ impl Converter for Conv {
     type Plan = Plan;
 
     const DEF: Def = Def {
-        keys: &[Key::onnx("Conv", 22)],
+        keys: &[Key::onnx("Conv", 22), Key::of("com.microsoft", "FusedConv", 1)],
         dtypes: check::FLOATS,
-        layers: "IConvolutionLayer",
+        layers: "IConvolutionLayer, IElementWiseLayer, IActivationLayer",
         limits: "1 to 3 spatial dims; channels and kernel known; SAME padding with strides needs known dims",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
@@ -96,21 +124,44 @@ impl Converter for Conv {
             window = window::over_two_dims(window);
             flat = Some(w.view.constant().and_then(window::kernel_over_two_dims));
         }
-        Ok(Plan { window, groups, flat })
+        let fused = !node.domain().is_empty();
+        let sum = fused && node.input(3).is_some();
+        if sum {
+            let z = check::operand(node, 3, "Z", &[x.dtype], target)?;
+            if z.rank() != x.rank() {
+                return Err(
+                    Refusal::new(Code::INVALID, format!("rank {}, not {}", z.rank(), x.rank())).slot("Z")
+                );
+            }
+        }
+        let activation = if fused { activation(node)? } else { None };
+        Ok(Plan { window, groups, flat, sum, activation })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let x = cx.input(0);
         let bias = cx.optional(2);
-        let Plan { window, groups, flat } = plan;
-        let Some(constant) = flat else {
-            let kernel = cx.input(1);
-            return vec![cx.one(Layer::Convolution { x, kernel, bias, window, groups })];
+        let Plan { window, groups, flat, sum, activation } = plan;
+        let mut y: TensorId = match flat {
+            None => {
+                let kernel = cx.input(1);
+                cx.one(Layer::Convolution { x, kernel, bias, window, groups })
+            }
+            Some(constant) => {
+                let kernel = window::emit_kernel(cx, constant);
+                let x = cx.one(Layer::Unsqueeze { x, axes: vec![2] });
+                let y = cx.one(Layer::Convolution { x, kernel, bias, window, groups });
+                cx.one(Layer::Squeeze { x: y, axes: vec![2] })
+            }
         };
-        let kernel = window::emit_kernel(cx, constant);
-        let x = cx.one(Layer::Unsqueeze { x, axes: vec![2] });
-        let y: TensorId = cx.one(Layer::Convolution { x, kernel, bias, window, groups });
-        vec![cx.one(Layer::Squeeze { x: y, axes: vec![2] })]
+        if sum {
+            let z = cx.input(3);
+            y = cx.elementwise(y, z, ElementWiseOp::Sum);
+        }
+        if let Some((kind, alpha, beta)) = activation {
+            y = cx.activation(y, kind, alpha, beta);
+        }
+        vec![y]
     }
 }
 
@@ -182,6 +233,29 @@ mod tests {
         let given = Case::new("Conv", 22).input(noise([2, 3, 9])).input(noise([4, 3, 3]));
         given.ints("kernel_shape", &[3]).check(F32);
         conv(noise([1, 2, 4, 5, 4]), noise([3, 2, 2, 3, 2])).ints("pads", &[1, 0, 1, 0, 1, 1]).check(F32);
+    }
+
+    #[test]
+    fn fused() {
+        let of = |activation: &str| {
+            let case = Case::of("com.microsoft", "FusedConv", 1)
+                .input(noise([2, 4, 7, 6]))
+                .constant(noise([6, 4, 3, 2]));
+            case.constant(noise([6])).str("activation", activation)
+        };
+        let with =
+            |case: Case, list: &[f32]| case.attr("activation_params", trtc_ir::Attr::Floats(list.to_vec()));
+        for name in ["Relu", "Sigmoid", "Tanh"] {
+            of(name).check(F32);
+        }
+        with(of("LeakyRelu"), &[0.25]).check(F32);
+        with(of("Clip"), &[-0.5, 2.0]).check(F32);
+        with(of("HardSigmoid"), &[0.25, 0.5]).check(F32);
+        of("Relu").input(noise([2, 6, 5, 5])).check(F32);
+        of("Relu").dynamic(0, ["N", "4", "H", "6"]).check(F32);
+        of("Gelu").refused(Code::ATTRIBUTE);
+        of("LeakyRelu").refused(Code::ATTRIBUTE);
+        of("Relu").input(noise([6, 5, 5])).refused(Code::INVALID);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod arg_extreme;
 mod arithmetic;
 mod attention;
 mod batch_normalization;
+mod bias_add;
 mod bias_gelu;
 mod bit_cast;
 mod bit_shift;
@@ -41,6 +42,7 @@ mod gather_nd;
 mod gemm;
 mod global_pool;
 mod grid_sample;
+mod group_norm;
 mod group_query_attention;
 mod identity;
 mod instance_normalization;
@@ -114,6 +116,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &arithmetic::Arithmetic,
     &attention::Attention,
     &batch_normalization::BatchNormalization,
+    &bias_add::BiasAdd,
     &bias_gelu::BiasGelu,
     &bit_cast::BitCast,
     &bit_shift::BitShift,
@@ -149,6 +152,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &gemm::Gemm,
     &global_pool::GlobalPool,
     &grid_sample::GridSample,
+    &group_norm::GroupNorm,
     &group_query_attention::GroupQueryAttention,
     &identity::Identity,
     &instance_normalization::InstanceNormalization,
