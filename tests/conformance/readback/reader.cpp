@@ -5,7 +5,8 @@
 // OUT.json gets the network and "spans", the offset and length of each block of weights in OUT.bin. The answer, a line on
 // stdout: "ok", "refused WHY" (the parser's words), or "unreadable WHAT" (a layer that the network's form does not have).
 
-#include <NvInfer.h>
+#include "json.h"
+
 #include <NvOnnxParser.h>
 
 #include <dlfcn.h>
@@ -23,138 +24,12 @@
 #include <string>
 #include <vector>
 
-using namespace nvinfer1;
-
 namespace {
-
-struct Unreadable {
-    std::string what;
-};
 
 class Logger : public ILogger {
 public:
     void log(Severity, char const*) noexcept override {}
 } logger;
-
-// Variants of trtc_network::layer's enums, in the order of TensorRT's.
-constexpr char const* kActivations[] = {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "Softsign", "Softplus", "Clip",
-    "HardSigmoid", "ScaledTanh", "ThresholdedRelu", "GeluErf", "GeluTanh"};
-constexpr char const* kElementWise[] = {
-    "Sum", "Prod", "Max", "Min", "Sub", "Div", "Pow", "FloorDiv", "And", "Or", "Xor", "Equal", "Greater", "Less"};
-constexpr char const* kUnary[] = {"Exp", "Log", "Sqrt", "Recip", "Abs", "Neg", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Asin",
-    "Acos", "Atan", "Asinh", "Acosh", "Atanh", "Ceil", "Floor", "Erf", "Not", "Sign", "Round", "IsInf", "IsNan"};
-constexpr char const* kReduce[] = {"Sum", "Prod", "Max", "Min", "Avg", "None"};
-constexpr char const* kPool[] = {"Max", "Average", "MaxAverageBlend"};
-constexpr char const* kMatrix[] = {"None", "Transpose", "Vector"};
-constexpr char const* kTopK[] = {"Max", "Min"};
-constexpr char const* kGather[] = {"Default", "Element", "Nd"};
-constexpr char const* kScatter[] = {"Element", "Nd"};
-constexpr char const* kSample[] = {"Strict", "Wrap", "Clamp", "Fill", "Reflect"};
-constexpr char const* kInterpolation[] = {"Nearest", "Linear", "Cubic"};
-constexpr char const* kCoordinates[] = {"AlignCorners", "Asymmetric", "HalfPixel"};
-constexpr char const* kSelector[] = {"Formula", "Upper"};
-constexpr char const* kRound[] = {"HalfUp", "HalfDown", "Floor", "Ceil"};
-constexpr char const* kFill[] = {"Linspace", "RandomUniform", "RandomNormal"};
-constexpr char const* kTrip[] = {"Count", "While"};
-constexpr char const* kLoopOutput[] = {"LastValue", "Concatenate", "Reverse"};
-constexpr char const* kBoxes[] = {"CornerPairs", "CenterSizes"};
-constexpr char const* kTypes[] = {
-    "f32", "f16", "i8", "i32", "bool", "u8", "f8e4m3", "bf16", "i64", "i4", "f4e2m1", "f8e8m0"};
-constexpr int kBits[] = {32, 16, 8, 32, 8, 8, 8, 16, 64, 4, 4, 8};
-
-std::string quoted(std::string const& text)
-{
-    std::string out = "\"";
-    for (unsigned char c : text) {
-        if (c == '"' || c == '\\')
-            (out += '\\') += static_cast<char>(c);
-        else if (c < 0x20) {
-            char code[8];
-            snprintf(code, sizeof code, "\\u%04x", c);
-            out += code;
-        } else
-            out += static_cast<char>(c);
-    }
-    return out + '"';
-}
-
-template <typename E, size_t N>
-std::string name(char const* const (&names)[N], E value)
-{
-    auto const at = static_cast<size_t>(value);
-    if (at >= N)
-        throw Unreadable{"an enum's value " + std::to_string(at)};
-    return quoted(names[at]);
-}
-
-std::string number(double value)
-{
-    if (std::isnan(value))
-        return "\"nan\"";
-    if (std::isinf(value))
-        return value > 0 ? "\"inf\"" : "\"-inf\"";
-    char text[40];
-    snprintf(text, sizeof text, "%.9g", value);
-    return text;
-}
-
-std::string list(std::vector<std::string> const& items)
-{
-    std::string out = "[";
-    for (auto const& item : items)
-        (out += out.size() > 1 ? "," : "") += item;
-    return out + "]";
-}
-
-std::vector<int64_t> values(Dims const& dims)
-{
-    return {dims.d, dims.d + std::max(dims.nbDims, 0)};
-}
-
-template <typename T>
-std::string list(std::vector<T> const& items)
-{
-    std::vector<std::string> texts;
-    for (auto const& item : items)
-        texts.push_back(std::to_string(item));
-    return list(texts);
-}
-
-std::string list(Dims const& dims)
-{
-    return list(values(dims));
-}
-
-std::vector<int64_t> axes_of(uint32_t mask)
-{
-    std::vector<int64_t> axes;
-    for (int axis = 0; axis < 32; ++axis)
-        if (mask >> axis & 1U)
-            axes.push_back(axis);
-    return axes;
-}
-
-// {"Variant":{fields}}, fields in pairs of name and JSON.
-using Fields = std::vector<std::pair<char const*, std::string>>;
-std::string object(Fields const& fields)
-{
-    std::string out = "{";
-    for (auto const& [key, value] : fields)
-        ((((out += out.size() > 1 ? "," : "") += '"') += key) += "\":") += value;
-    return out + "}";
-}
-std::string variant(char const* name, Fields const& fields)
-{
-    return object({{name, object(fields)}});
-}
-std::string fixed(std::string const& json)
-{
-    return "{\"Static\":" + json + "}";
-}
-std::string boolean(bool value)
-{
-    return value ? "true" : "false";
-}
 
 // A layer, or a loop or conditional with all its layers.
 using Structure = void const*;
@@ -165,7 +40,7 @@ public:
 
     std::string json()
     {
-        std::vector<std::string> inputs, outputs, tensors, weights, spans;
+        std::vector<std::string> inputs, outputs;
         for (int k = 0; k < network_.getNbInputs(); ++k)
             inputs.push_back(port(*network_.getInput(k)));
         for (int k = 0; k < network_.getNbLayers(); ++k)
@@ -248,11 +123,27 @@ private:
         return variant("Constant", {{"dims", dims}, {"weights", std::to_string(weights_.size() - 1)}});
     }
 
+    // A list of integers as a constant.
+    std::string integers(DataType type, std::vector<int64_t> const& list)
+    {
+        std::string bytes;
+        for (int64_t value : list) {
+            auto const narrow = static_cast<int32_t>(value);
+            if (type == DataType::kINT32)
+                bytes.append(reinterpret_cast<char const*>(&narrow), sizeof narrow);
+            else
+                bytes.append(reinterpret_cast<char const*>(&value), sizeof value);
+        }
+        kept_.push_back(std::make_unique<std::string>(std::move(bytes)));
+        auto const count = static_cast<int64_t>(list.size());
+        return constant({type, kept_.back()->data(), count}, {count});
+    }
+
     template <typename T>
     std::string scalar(DataType type, T value, std::vector<int64_t> const& dims)
     {
-        kept_.emplace_back(reinterpret_cast<char const*>(&value), sizeof value);
-        return constant({type, kept_.back().data(), 1}, dims);
+        kept_.push_back(std::make_unique<std::string>(reinterpret_cast<char const*>(&value), sizeof value));
+        return constant({type, kept_.back()->data(), 1}, dims);
     }
 
     template <typename L>
@@ -361,14 +252,43 @@ private:
                 {"second", permutation(layer.getSecondTranspose(), after)}});
     }
 
+    // The extent of a slice: of some axes only, where those are given, and `rest` for the others.
+    std::string slice_extent(
+        ISliceLayer& layer, int k, Dims const& dims, std::vector<int64_t> const& axes, std::vector<int64_t> rest)
+    {
+        if (axes.empty())
+            return extent(layer, k, dims);
+        if (k < layer.getNbInputs() && layer.getInput(k)) {
+            auto const type = layer.getInput(k)->getType();
+            auto const ranks = std::vector<int64_t>{static_cast<int64_t>(rest.size())};
+            std::string const all = integers(type, rest), at = integers(DataType::kINT64, axes);
+            std::string const merged = fresh(type, list(ranks));
+            extra_.push_back(entry(variant("Scatter",
+                                       {{"data", all}, {"indices", at}, {"updates", in(layer, k)},
+                                           {"mode", "\"Element\""}, {"axis", "0"}}),
+                {merged}, node_));
+            return "{\"Tensor\":" + merged + "}";
+        }
+        for (size_t j = 0; j < axes.size(); ++j)
+            rest.at(static_cast<size_t>(axes[j])) = dims.d[j];
+        return fixed(list(rest));
+    }
+
     std::string slice(ISliceLayer& layer)
     {
-        if (layer.getAxes().nbDims > 0 || optional(layer, 5) != "null")
-            throw Unreadable{"a Slice with axes"};
+        Dims const x = layer.getInput(0)->getDimensions();
+        auto const rank = static_cast<size_t>(x.nbDims);
+        std::vector<int64_t> axes = values(layer.getAxes());
+        if (optional(layer, 5) != "null")
+            axes = numbers(layer.getInput(5));
+        for (int64_t& axis : axes)
+            axis += axis < 0 ? x.nbDims : 0;
         return variant("Slice",
-            {{"x", in(layer, 0)}, {"start", extent(layer, 1, layer.getStart())}, {"size", extent(layer, 2, layer.getSize())},
-                {"stride", extent(layer, 3, layer.getStride())}, {"mode", name(kSample, layer.getMode())},
-                {"fill", optional(layer, 4)}});
+            {{"x", in(layer, 0)},
+                {"start", slice_extent(layer, 1, layer.getStart(), axes, std::vector<int64_t>(rank, 0))},
+                {"size", slice_extent(layer, 2, layer.getSize(), axes, values(x))},
+                {"stride", slice_extent(layer, 3, layer.getStride(), axes, std::vector<int64_t>(rank, 1))},
+                {"mode", name(kSample, layer.getMode())}, {"fill", optional(layer, 4)}});
     }
 
     std::string resize(IResizeLayer& layer)
@@ -800,7 +720,7 @@ private:
     std::map<Structure, std::vector<ILayer*>> edges_;
     std::map<Structure, std::set<ILayer*>> inside_;
     std::vector<std::string> tensors_, weights_, spans_, nodes_, extra_;
-    std::vector<std::string> kept_;
+    std::vector<std::unique_ptr<std::string>> kept_;
 };
 
 template <typename F>

@@ -95,6 +95,10 @@ impl Raiser<'_> {
             ElementWiseOp::Min => self.binary("Min", &a, &b),
             ElementWiseOp::Sub => self.binary("Sub", &a, &b),
             // Integers are divided towards zero, by TensorRT and by ONNX Runtime.
+            ElementWiseOp::Div if a.dtype.is_int() => {
+                let b = self.divisor(&b)?;
+                self.binary("Div", &a, &b)
+            }
             ElementWiseOp::Div => self.binary("Div", &a, &b),
             ElementWiseOp::Pow => self.binary("Pow", &a, &b),
             ElementWiseOp::FloorDiv if a.dtype.is_int() => self.floor_divide(&a, &b),
@@ -114,8 +118,17 @@ impl Raiser<'_> {
         }
     }
 
+    /// An integer divisor with 1 for 0: ONNX Runtime ends the run there, TensorRT goes on with some number.
+    fn divisor(&mut self, b: &Value) -> Result<Value> {
+        let zero = self.scalar(b.dtype, 0.0);
+        let zero = self.compare("Equal", b, &zero)?;
+        let one = self.cast(&zero, b.dtype);
+        self.binary("Add", b, &one)
+    }
+
     /// The quotient rounded down: one less than the truncated one where a remainder has not the divisor's sign.
     fn floor_divide(&mut self, a: &Value, b: &Value) -> Result<Value> {
+        let b = &self.divisor(b)?;
         let quotient = self.binary("Div", a, b)?;
         let product = self.binary("Mul", &quotient, b)?;
         let rest = self.binary("Sub", a, &product)?;

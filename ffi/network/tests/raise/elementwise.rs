@@ -199,6 +199,12 @@ fn integer_binaries() {
             let y = run_one(&[a.clone(), c.clone()], |b, ids| b.elementwise(ids[0], ids[1], op));
             assert_close(&y, &Tensor::new(dtype, &[6], &expected), 0.0);
         }
+        // A quotient by 0 may be anything; the others stand beside it.
+        let holes = Tensor::new(dtype, &[6], &[2.0, 0.0, -2.0, 0.0, 3.0, 3.0]);
+        for (op, third) in [(ElementWiseOp::Div, -3.0), (ElementWiseOp::FloorDiv, -4.0)] {
+            let y = run_one(&[a.clone(), holes.clone()], |b, ids| b.elementwise(ids[0], ids[1], op));
+            assert_eq!([y.values[0], y.values[2], y.values[4], y.values[5]], [3.0, third, 2.0, -2.0]);
+        }
         let powers = Tensor::new(dtype, &[6], &[2.0, 3.0, 0.0, 1.0, 2.0, 2.0]);
         let y = run_one(&[c.clone(), powers], |b, ids| b.elementwise(ids[0], ids[1], ElementWiseOp::Pow));
         assert_close(&y, &Tensor::new(dtype, &[6], &[4.0, 8.0, 1.0, -2.0, 9.0, 9.0]), 0.0);
