@@ -208,7 +208,12 @@ fn resolve(
         },
         ("OptionalGetElement", _) => match element(graph, id) {
             Some(x) if outside.replace(graph, output, x) => Resolved::Gone("the element of an optional"),
-            _ => Resolved::No,
+            // Input and output of the model both keep their names.
+            Some(x) => {
+                rewrite(graph, id, "Identity", 25, Attrs::new(), &[x]);
+                Resolved::Rewritten
+            }
+            None => Resolved::No,
         },
         _ => Resolved::No,
     }

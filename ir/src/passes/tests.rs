@@ -505,14 +505,16 @@ fn optionals_of_known_content_are_resolved() {
            %open = OptionalHasElement-18(%o)
            %got = OptionalGetElement-18(%some)
            %y = Relu-14(%got)
-           return %y, %has, %hasnt, %open
+           %z = OptionalGetElement-18(%x)
+           return %y, %has, %hasnt, %open, %z
          }",
     );
     let wanted = "  const %has: bool[] = [true]
   const %hasnt: bool[] = [false]
   %open = OptionalHasElement-18(%o)
   %y = Relu-14(%x)
-  return %y, %has, %hasnt, %open
+  %z = Identity-25(%x)
+  return %y, %has, %hasnt, %open, %z
 }";
     assert_eq!(left, wanted);
     assert_eq!(names(&ledger.removed), ["got", "none", "some"]);
