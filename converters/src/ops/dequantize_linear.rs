@@ -139,11 +139,12 @@ impl Converter for DequantizeLinear {
         let layer = layer(node, &x, &scale, &how, target).filter(|_| scale.dtype == to);
         let zero_point = !quantize::zero_point_is_zero(node, 2);
         if zero_point {
-            if x.dtype.is_float() {
+            let constant = node.input(2).is_some_and(|zero| zero.constant().is_some());
+            if x.dtype.is_float() && constant {
                 let why = format!("a zero point of {} other than 0", x.dtype);
                 return Err(Refusal::new(Code::CONSTANT_VALUE, why).slot("x_zero_point"));
             }
-            if node.input(2).is_some_and(|zero| zero.constant().is_none()) {
+            if !constant {
                 elementwise::gate(node, 2, "x_zero_point", &[x.dtype], target)?;
             }
         }
@@ -321,6 +322,7 @@ mod tests {
         case(f64s([1], &[1.0])).constant(scale()).refused(Code::DTYPE_UNREPRESENTABLE);
         case(bools([1], &[true])).constant(scale()).refused(Code::DTYPE_KERNEL);
         case(f8s([2], &[0, 1])).constant(scale()).constant(f8s([], &[1])).refused(Code::CONSTANT_VALUE);
+        case(f8s([2], &[0, 1])).constant(scale()).input(f8s([], &[0])).check(F32);
         case(i8s([1], &[1])).untyped(0).constant(scale()).refused(Code::DTYPE_UNKNOWN);
         case(i8s([1], &[1])).unranked(0).constant(scale()).refused(Code::RANK_UNKNOWN);
         case(i8s([1], &[1])).dynamic(0, ["1"; 9]).constant(scale()).refused(Code::RANK);

@@ -72,6 +72,7 @@ mod pad;
 mod pool;
 mod pow;
 mod prelu;
+mod qlinear;
 mod quantize_linear;
 mod range;
 mod recurrent;
@@ -182,6 +183,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &pool::Pool,
     &pow::Pow,
     &prelu::PRelu,
+    &qlinear::QLinear,
     &quantize_linear::QuantizeLinear,
     &range::Range,
     &recurrent::Recurrent,

@@ -1,0 +1,367 @@
+//! QLinearAdd, QLinearMul, QLinearSigmoid, QLinearLeakyRelu, QLinearGlobalAveragePool, QLinearConcat, QLinearWhere
+//! (com.microsoft): an operator over quantised numbers with a quantised result.
+//!
+//! x [..] T, x_scale [] f32, (x_zero_point [] T), …, y_scale [] f32, (y_zero_point [] T)  ->  y [..] T
+//! Opsets: 1.     TensorRT: the layers of the operator in f32 between IElementWiseLayer and IUnaryLayer.
+//! Limits: u8, i8; one scale and zero point for a tensor; no channels_last; not empty.
+
+use crate::{
+    Converter, Def, Emit, Key, Outputs,
+    ctx::{check, elementwise, integers, shape},
+    emit::carrier,
+};
+use trtc_bundle::{DType, Target};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_network::{
+    Layer, TensorId,
+    layer::{ActivationKind, ElementWiseOp, ReduceOp},
+};
+
+/// The converter.
+#[derive(Debug)]
+pub struct QLinear;
+
+/// What is computed, of what.
+#[derive(Debug)]
+pub struct Plan {
+    op: Op,
+    operands: Vec<Quantised>,
+    /// Scale and zero point of the result.
+    result: (usize, usize),
+    rank: usize,
+    to: DType,
+}
+
+/// Slots of a quantised tensor, its scale and its zero point.
+#[derive(Clone, Copy, Debug)]
+struct Quantised {
+    x: usize,
+    scale: usize,
+    zero: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Op {
+    Add,
+    Mul,
+    Sigmoid,
+    LeakyRelu(f32),
+    GlobalMean,
+    Concat(u32),
+    Where,
+}
+
+const BYTES: &[DType] = integers::BYTES;
+
+/// The quantised operands, and the slots of the result's scale and zero point.
+fn slots(node: NodeView<'_>) -> (Vec<Quantised>, (usize, usize)) {
+    let at = |x: usize| Quantised { x, scale: x + 1, zero: x + 2 };
+    match node.op() {
+        "QLinearAdd" | "QLinearMul" => (vec![at(0), at(3)], (6, 7)),
+        "QLinearWhere" => (vec![at(1), at(4)], (7, 8)),
+        "QLinearConcat" => ((2..node.input_count()).step_by(3).map(at).collect(), (0, 1)),
+        _ => (vec![at(0)], (3, 4)),
+    }
+}
+
+/// One number: a scale or zero point.
+fn number(node: NodeView<'_>, slot: usize, allowed: &[DType], target: &Target) -> Result<(), Refusal> {
+    let operand = elementwise::gate(node, slot, "scales and zero points", allowed, target)?;
+    let one = operand.shape.iter().all(|dim| *dim == Dim::Known(1));
+    if !one {
+        let why = "a scale or zero point that is not one number";
+        return Err(Refusal::new(Code::SHAPE, why).slot("scales and zero points"));
+    }
+    Ok(())
+}
+
+fn operation(node: NodeView<'_>, rank: usize) -> Result<Op, Refusal> {
+    Ok(match node.op() {
+        "QLinearAdd" => Op::Add,
+        "QLinearMul" => Op::Mul,
+        "QLinearWhere" => Op::Where,
+        "QLinearSigmoid" => Op::Sigmoid,
+        "QLinearLeakyRelu" => Op::LeakyRelu(node.float("alpha", 0.01)),
+        "QLinearConcat" => Op::Concat(check::axis(node.int("axis", 0), rank, "axis")? as u32),
+        _ => {
+            if node.int("channels_last", 0) != 0 {
+                let why = "TensorRT's channels come first";
+                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("channels_last"));
+            }
+            if rank < 3 {
+                return Err(Refusal::new(Code::RANK, format!("rank {rank}; there is nothing to average")));
+            }
+            Op::GlobalMean
+        }
+    })
+}
+
+impl Converter for QLinear {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[
+            Key::of("com.microsoft", "QLinearAdd", 1),
+            Key::of("com.microsoft", "QLinearMul", 1),
+            Key::of("com.microsoft", "QLinearSigmoid", 1),
+            Key::of("com.microsoft", "QLinearLeakyRelu", 1),
+            Key::of("com.microsoft", "QLinearGlobalAveragePool", 1),
+            Key::of("com.microsoft", "QLinearConcat", 1),
+            Key::of("com.microsoft", "QLinearWhere", 1),
+        ],
+        dtypes: BYTES,
+        layers: "IElementWiseLayer, IUnaryLayer, IActivationLayer, IReduceLayer, IConcatenationLayer",
+        limits: "channels first",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::SHAPE,
+            Code::INVALID,
+            Code::ATTRIBUTE,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let (operands, _) = slots(node);
+        let Some(first) = operands.first() else { return Err(Diag::invalid("no inputs")) };
+        let dtype = shape::dtype_of(node, first.x);
+        let of = |slot: usize| node.input(slot).and_then(|view| view.shape());
+        let dims = match node.op() {
+            "QLinearAdd" | "QLinearMul" => elementwise::broadcast_shape(node, &[0, 3], cx)?,
+            "QLinearWhere" => elementwise::broadcast_shape(node, &[0, 1, 4], cx)?,
+            "QLinearConcat" => {
+                let shapes: Option<Vec<&[Dim]>> = operands.iter().map(|operand| of(operand.x)).collect();
+                match shapes {
+                    Some(shapes) => Some(joined(node, &shapes)?),
+                    None => None,
+                }
+            }
+            "QLinearGlobalAveragePool" => of(first.x).map(|dims| {
+                let kept = |(axis, dim): (usize, &Dim)| if axis < 2 { dim.clone() } else { Dim::Known(1) };
+                dims.iter().enumerate().map(kept).collect()
+            }),
+            _ => of(first.x).map(<[Dim]>::to_vec),
+        };
+        Ok(shape::types([shape::typed(dtype, dims)]))
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        let (operands, result) = slots(node);
+        let (mut rank, mut to) = (0, None);
+        for operand in &operands {
+            let x = elementwise::gate(node, operand.x, "x", BYTES, target)?;
+            if *to.get_or_insert(x.dtype) != x.dtype {
+                return Err(Refusal::new(Code::INVALID, "operands of unequal dtypes").slot("x"));
+            }
+            rank = rank.max(x.rank());
+            number(node, operand.scale, &[DType::F32], target)?;
+            if node.input(operand.zero).is_some() {
+                number(node, operand.zero, &[x.dtype], target)?;
+            }
+        }
+        let to = to.ok_or_else(|| Refusal::new(Code::INVALID, "no inputs"))?;
+        number(node, result.0, &[DType::F32], target)?;
+        if node.input(result.1).is_some() {
+            number(node, result.1, &[to], target)?;
+        }
+        if node.op() == "QLinearWhere" {
+            let condition = elementwise::gate(node, 0, "condition", &[DType::Bool], target)?;
+            rank = rank.max(condition.rank());
+        }
+        let op = operation(node, rank)?;
+        if op == Op::GlobalMean {
+            let x = elementwise::gate(node, 0, "x", BYTES, target)?;
+            check::never_empty(&x, "x")?;
+        }
+        Ok(Plan { op, operands, result, rank, to })
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        let rank = plan.rank;
+        let xs: Vec<TensorId> = plan.operands.iter().map(|&operand| real(cx, operand, rank)).collect();
+        let (x, other) = (xs[0], xs.last().copied().unwrap_or(xs[0]));
+        let y = match plan.op {
+            Op::Add => cx.elementwise(x, other, ElementWiseOp::Sum),
+            Op::Mul => cx.elementwise(x, other, ElementWiseOp::Prod),
+            Op::Sigmoid => cx.activation(x, ActivationKind::Sigmoid, 0.0, 0.0),
+            Op::LeakyRelu(alpha) => cx.activation(x, ActivationKind::LeakyRelu, alpha, 0.0),
+            Op::GlobalMean => {
+                let axes = (2..rank as u32).collect();
+                cx.one(Layer::Reduce { x, op: ReduceOp::Avg, axes, keep_dims: true })
+            }
+            Op::Concat(axis) => cx.one(Layer::Concatenation { xs, axis }),
+            Op::Where => {
+                let condition = elementwise::input(cx, 0, rank);
+                cx.one(Layer::Select { condition, then_input: x, else_input: other })
+            }
+        };
+        let scale = one(cx, plan.result.0, rank);
+        let quotient = cx.elementwise(y, scale, ElementWiseOp::Div);
+        let zero = match cx.node().input(plan.result.1) {
+            Some(_) => one(cx, plan.result.1, rank),
+            None => elementwise::scalar_like(cx, quotient, 0.0),
+        };
+        let y = integers::quantized(cx, quotient, zero, plan.to);
+        vec![cx.cast(y, carrier(plan.to))]
+    }
+}
+
+/// (x − zero point) · scale.
+fn real(cx: &mut Emit<'_>, operand: Quantised, rank: usize) -> TensorId {
+    let x = elementwise::input(cx, operand.x, rank);
+    let mut x = cx.cast(x, DType::F32);
+    if cx.node().input(operand.zero).is_some() {
+        let zero = one(cx, operand.zero, rank);
+        x = cx.elementwise(x, zero, ElementWiseOp::Sub);
+    }
+    let scale = one(cx, operand.scale, rank);
+    cx.elementwise(x, scale, ElementWiseOp::Prod)
+}
+
+/// One number in f32, of rank `rank`.
+fn one(cx: &mut Emit<'_>, slot: usize, rank: usize) -> TensorId {
+    let x = cx.input(slot);
+    let x = cx.cast(x, DType::F32);
+    cx.reshape(x, vec![1; rank])
+}
+
+/// Dims of the shapes one behind the other.
+fn joined(node: NodeView<'_>, shapes: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
+    let mut dims = shapes[0].to_vec();
+    let axis = shape::axis(node.int("axis", 0), dims.len()).map_err(|diag| diag.slot("axis"))?;
+    for other in &shapes[1..] {
+        let Some(size) = other.get(axis).filter(|_| other.len() == dims.len()) else {
+            return Err(Diag::invalid("inputs of unequal ranks"));
+        };
+        dims[axis] = dims[axis].add(size);
+    }
+    Ok(dims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::QLinear;
+    use crate::{Converter, testing::*};
+    use trtc_bundle::DType;
+    use trtc_ir::{Code, Tensor};
+
+    fn of(dtype: DType, values: [f64; 6]) -> Tensor {
+        of_dtype(dtype, [2, 3], &values)
+    }
+
+    fn data(dtype: DType) -> [Tensor; 2] {
+        match dtype {
+            DType::U8 => [
+                of(dtype, [0.0, 17.0, 128.0, 200.0, 255.0, 90.0]),
+                of(dtype, [255.0, 3.0, 77.0, 128.0, 1.0, 60.0]),
+            ],
+            _ => [
+                of(dtype, [-128.0, 17.0, 0.0, -90.0, 127.0, 64.0]),
+                of(dtype, [5.0, -127.0, 99.0, -1.0, 33.0, 12.0]),
+            ],
+        }
+    }
+
+    fn case(op: &str) -> Case {
+        Case::of("com.microsoft", op, 1)
+    }
+
+    fn scale(value: f32) -> Tensor {
+        f32s([], &[value])
+    }
+
+    fn zero(dtype: DType, value: f64) -> Tensor {
+        of_dtype(dtype, [], &[value])
+    }
+
+    #[test]
+    fn two_operands() {
+        for dtype in [DType::U8, DType::I8] {
+            let [a, b] = data(dtype);
+            for op in ["QLinearAdd", "QLinearMul"] {
+                let left = case(op).input(a.clone()).constant(scale(0.071)).constant(zero(dtype, 3.0));
+                let both = left.clone().input(b.clone()).constant(scale(0.113)).constant(zero(dtype, 7.0));
+                let whole = both.constant(scale(0.37)).constant(zero(dtype, 21.0));
+                whole.check(Tolerance::Exact);
+                whole.dynamic(0, ["N", "3"]).dynamic(3, ["N", "3"]).check(Tolerance::Exact);
+                // Everything from the run, broadcast.
+                let row = of_dtype(dtype, [3], &[9.0, 100.0, 50.0]);
+                let run = case(op).input(a.clone()).input(scale(0.071)).input(zero(dtype, 3.0)).input(row);
+                let run = run.input(scale(0.113)).input(zero(dtype, 7.0)).input(scale(0.37));
+                run.input(zero(dtype, 2.0)).check(Tolerance::Exact);
+            }
+            let choice = case("QLinearWhere").input(bools([2, 1], &[true, false])).input(a);
+            let choice = choice.constant(scale(0.071)).constant(zero(dtype, 3.0)).input(b);
+            let choice = choice.constant(scale(0.113)).constant(zero(dtype, 7.0));
+            choice.constant(scale(0.09)).constant(zero(dtype, 11.0)).check(Tolerance::Exact);
+        }
+    }
+
+    // ONNX Runtime wants the zero points that its schema lets out.
+    #[test]
+    fn without_zero_points() {
+        let left = case("QLinearAdd").input(u8s([2], &[2, 4])).constant(scale(0.5)).absent();
+        let both = left.input(u8s([2], &[4, 255])).constant(scale(0.25)).absent();
+        both.constant(scale(0.125)).gives(Tolerance::Exact, &[u8s([2], &[16, 255])]);
+    }
+
+    fn unary(op: &str, x: Tensor, dtype: DType) -> Case {
+        let case = case(op).input(x).constant(scale(0.071)).constant(zero(dtype, 3.0));
+        case.constant(scale(0.0123)).constant(zero(dtype, 21.0))
+    }
+
+    #[test]
+    fn one_operand() {
+        for dtype in [DType::U8, DType::I8] {
+            let [a, _] = data(dtype);
+            unary("QLinearSigmoid", a.clone(), dtype).check(Tolerance::Exact);
+            unary("QLinearLeakyRelu", a.clone(), dtype).float("alpha", 0.3).check(Tolerance::Exact);
+            unary("QLinearLeakyRelu", a.clone(), dtype).dynamic(0, ["N", "3"]).check(Tolerance::Exact);
+            let image = a.with_dims(vec![1, 2, 3, 1]).unwrap();
+            let mean = unary("QLinearGlobalAveragePool", image, dtype);
+            assert_eq!(mean.types(), [format!("{dtype}[1 x 2 x 1 x 1]")]);
+            mean.check(Tolerance::Exact);
+        }
+    }
+
+    #[test]
+    fn concatenation() {
+        for dtype in [DType::U8, DType::I8] {
+            let [a, b] = data(dtype);
+            let start = case("QLinearConcat").constant(scale(0.09)).constant(zero(dtype, 5.0));
+            let one = start.input(a).constant(scale(0.071)).constant(zero(dtype, 3.0));
+            let two = one.input(b).constant(scale(0.113)).constant(zero(dtype, 7.0)).int("axis", 1);
+            assert_eq!(two.types(), [format!("{dtype}[2 x 6]")]);
+            two.check(Tolerance::Exact);
+            assert_eq!(two.clone().dynamic(2, ["2", "N"]).types(), [format!("{dtype}[2 x N + 3]")]);
+            assert!(two.int("axis", 2).invalid().contains("axis"));
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for key in QLinear::DEF.keys.iter().filter(|key| !["QLinearConcat", "QLinearWhere"].contains(&key.op))
+        {
+            let [a, _] = data(DType::U8);
+            unary(key.op, a.clone(), DType::U8).dynamic(0, ["2", "0"]).refused(Code::SHAPE);
+            unary(key.op, a.clone(), DType::U8).untyped(0).refused(Code::DTYPE_UNKNOWN);
+            unary(key.op, f64s([1], &[1.0]), DType::U8).refused(Code::DTYPE_UNREPRESENTABLE);
+            unary(key.op, f32s([1], &[1.0]), DType::U8).refused(Code::DTYPE_KERNEL);
+        }
+        let [a, _] = data(DType::U8);
+        let sigmoid = || case("QLinearSigmoid").input(a.clone());
+        unary("QLinearSigmoid", a.clone(), DType::U8).unranked(0).refused(Code::RANK_UNKNOWN);
+        unary("QLinearSigmoid", a.clone(), DType::U8).dynamic(0, ["1"; 9]).refused(Code::RANK);
+        sigmoid().refused(Code::INVALID);
+        let two = sigmoid().constant(f32s([2], &[1.0, 2.0])).absent().constant(scale(1.0));
+        two.refused(Code::SHAPE);
+        let image = a.with_dims(vec![1, 2, 3, 1]).unwrap();
+        let mean = unary("QLinearGlobalAveragePool", image, DType::U8);
+        mean.int("channels_last", 1).refused(Code::ATTRIBUTE);
+        let flat = unary("QLinearGlobalAveragePool", data(DType::U8)[0].clone(), DType::U8);
+        flat.refused(Code::RANK);
+    }
+}
