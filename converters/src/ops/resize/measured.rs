@@ -1,13 +1,13 @@
 //! Over known dims, at places that the run works out: the scales, the sizes of a common scale, or the region are inputs.
 //!
 //! The numbers are data, not shapes: each axis has a line of places in f32, computed as [`super::sampling`] computes them,
-//! and from it indices (nearest) or a matrix of weights.
+//! and from it indices and weights of what each place is made of, or, of unknown reach (antialias), a matrix of weights.
 
 use super::{
     aim::given,
     gathered, masked, product_gate,
     sampling::{Mode, Transformation},
-    weighted, writable,
+    sum_of, weighted, writable,
 };
 use crate::{Emit, ctx::floats};
 use trtc_bundle::{DType, Target};
@@ -69,7 +69,7 @@ pub fn plan(mode: &Mode, at: Axes<'_>, dtype: DType, target: &Target) -> Result<
         at.sizes.iter().map(|&(from, to)| (from.saturating_add(2 * padding(mode, from, to)), to)),
         mode,
     )?;
-    if mode.nearest.is_none() {
+    if mode.antialias {
         product_gate(dtype, target)?;
     }
     let mut axes = Vec::new();
@@ -99,14 +99,10 @@ pub fn plan(mode: &Mode, at: Axes<'_>, dtype: DType, target: &Target) -> Result<
 /// Places before and after the source that the kernel may reach. A result of `to` places means a scale of at least
 /// (to − ½) / from, which bounds how far it is stretched.
 fn padding(mode: &Mode, from: i64, to: i64) -> i64 {
-    if mode.exclude_outside || mode.nearest.is_some() {
+    if mode.exclude_outside || !mode.antialias {
         return 0;
     }
-    match mode.antialias {
-        true => (mode.support() * (from as f64 / (to as f64 - 0.5)).max(1.0)).ceil() as i64 + 2,
-        false if mode.interpolation == Interpolation::Cubic => 4,
-        false => 0,
-    }
+    (mode.support() * (from as f64 / (to as f64 - 0.5)).max(1.0)).ceil() as i64 + 2
 }
 
 /// Emits the layers.
@@ -129,6 +125,13 @@ pub fn emit(cx: &mut Emit<'_>, x: TensorId, plan: &MeasuredPlan) -> TensorId {
             Some(round) => {
                 let indices = nearest_index(cx, at, round, axis.from);
                 gathered(cx, y, axis.axis, indices)
+            }
+            None if !plan.mode.antialias => {
+                let terms = match plan.mode.interpolation {
+                    Interpolation::Cubic => cubic_terms(cx, &plan.mode, axis, at),
+                    _ => linear_terms(cx, axis, at),
+                };
+                sum_of(cx, y, axis.axis, &terms)
             }
             None => {
                 let (weights, pad) = weights(cx, &plan.mode, axis, at, scale);
@@ -264,23 +267,58 @@ fn clamped(cx: &mut Emit<'_>, x: TensorId, from: i64) -> TensorId {
     cx.elementwise(x, last, ElementWiseOp::Min)
 }
 
-/// Weights f32 [to, from + 2 · padding], and the padding.
+/// The lower and the higher neighbour, with their weights.
+fn linear_terms(cx: &mut Emit<'_>, axis: &Axis, at: TensorId) -> Vec<(TensorId, TensorId)> {
+    let at = clamped(cx, at, axis.from);
+    let low = cx.unary(at, UnaryOp::Floor);
+    let one = cx.scalar(DType::F32, 1, 1.0);
+    let high = cx.elementwise(low, one, ElementWiseOp::Sum);
+    let high = clamped(cx, high, axis.from);
+    let part = cx.elementwise(at, low, ElementWiseOp::Sub);
+    let rest = cx.elementwise(one, part, ElementWiseOp::Sub);
+    [(low, rest), (high, part)].map(|(index, weight)| (cx.cast(index, DType::I64), weight)).to_vec()
+}
+
+/// Four neighbours with their weights.
+fn cubic_terms(cx: &mut Emit<'_>, mode: &Mode, axis: &Axis, at: TensorId) -> Vec<(TensorId, TensorId)> {
+    let base = cx.unary(at, UnaryOp::Floor);
+    let part = cx.elementwise(at, base, ElementWiseOp::Sub);
+    let mut terms = Vec::new();
+    let mut total: Option<TensorId> = None;
+    for k in [-1.0, 0.0, 1.0, 2.0] {
+        let step = cx.scalar(DType::F32, 1, k);
+        let index = cx.elementwise(base, step, ElementWiseOp::Sum);
+        let distance = cx.elementwise(part, step, ElementWiseOp::Sub);
+        let distance = cx.unary(distance, UnaryOp::Abs);
+        let mut weight = cubic(cx, distance, mode.cubic_coeff.into());
+        if mode.exclude_outside {
+            let condition = inside(cx, index, axis.from);
+            let zero = cx.scalar(DType::F32, 1, 0.0);
+            weight = cx.one(Layer::Select { condition, then_input: weight, else_input: zero });
+            total = Some(total.map_or(weight, |total| cx.elementwise(total, weight, ElementWiseOp::Sum)));
+        }
+        let index = clamped(cx, index, axis.from);
+        terms.push((cx.cast(index, DType::I64), weight));
+    }
+    if let Some(total) = total {
+        terms.iter_mut().for_each(|term| term.1 = cx.elementwise(term.1, total, ElementWiseOp::Div));
+    }
+    terms
+}
+
+/// Weights f32 [to, from + 2 · padding] of a kernel that is stretched, and the padding.
 fn weights(cx: &mut Emit<'_>, mode: &Mode, axis: &Axis, at: TensorId, scale: TensorId) -> (TensorId, i64) {
     let pad = padding(mode, axis.from, axis.to);
-    let plain = mode.interpolation == Interpolation::Linear && !mode.antialias;
-    let at = if plain { clamped(cx, at, axis.from) } else { at };
     let columns: Vec<f64> = (-pad..axis.from + pad).map(|k| k as f64).collect();
     let columns = floats::constant(cx, DType::F32, vec![1, columns.len() as i64], &columns);
     let rows = cx.reshape(at, vec![axis.to, 1]);
     let distance = cx.elementwise(columns, rows, ElementWiseOp::Sub);
-    let mut distance = cx.unary(distance, UnaryOp::Abs);
+    let distance = cx.unary(distance, UnaryOp::Abs);
     let one = cx.scalar(DType::F32, 2, 1.0);
-    if mode.antialias {
-        let scale = cx.with_rank(scale, 2);
-        let squeeze = cx.elementwise(scale, one, ElementWiseOp::Min);
-        distance = cx.elementwise(distance, squeeze, ElementWiseOp::Prod);
-    }
-    let mut weights = match mode.interpolation {
+    let scale = cx.with_rank(scale, 2);
+    let squeeze = cx.elementwise(scale, one, ElementWiseOp::Min);
+    let distance = cx.elementwise(distance, squeeze, ElementWiseOp::Prod);
+    let weights = match mode.interpolation {
         Interpolation::Cubic => cubic(cx, distance, mode.cubic_coeff.into()),
         _ => {
             let left = cx.elementwise(one, distance, ElementWiseOp::Sub);
@@ -288,16 +326,14 @@ fn weights(cx: &mut Emit<'_>, mode: &Mode, axis: &Axis, at: TensorId, scale: Ten
             cx.elementwise(left, zero, ElementWiseOp::Max)
         }
     };
-    if mode.antialias || mode.exclude_outside {
-        let total = cx.one(Layer::Reduce { x: weights, op: ReduceOp::Sum, axes: vec![1], keep_dims: true });
-        weights = cx.elementwise(weights, total, ElementWiseOp::Div);
-    }
-    (weights, pad)
+    let total = cx.one(Layer::Reduce { x: weights, op: ReduceOp::Sum, axes: vec![1], keep_dims: true });
+    (cx.elementwise(weights, total, ElementWiseOp::Div), pad)
 }
 
 /// The cubic kernel at distances d ≥ 0.
 fn cubic(cx: &mut Emit<'_>, d: TensorId, a: f64) -> TensorId {
-    let number = |cx: &mut Emit<'_>, v: f64| cx.scalar(DType::F32, 2, v);
+    let rank = cx.rank(d);
+    let number = |cx: &mut Emit<'_>, v: f64| cx.scalar(DType::F32, rank, v);
     // Σ cₖ dᵏ, by Horner.
     let polynomial = |cx: &mut Emit<'_>, [c3, c2, c1, c0]: [f64; 4]| {
         let mut sum = number(cx, c3);

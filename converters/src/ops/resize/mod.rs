@@ -2,7 +2,8 @@
 //!
 //! X [d0..dn] T, roi, scales [k] f32, sizes [k] i64  ->  Y [e0..en] T
 //! Opsets: 10 scales only; 11 modes, sizes; 13 types; 18 antialias, axes, aspect ratio; 19 half_pixel_symmetric.     TensorRT:
-//! IResizeLayer; over known dims also IGatherLayer (nearest) and IMatrixMultiplyLayer (weights of each axis).
+//! IResizeLayer; over known dims also IGatherLayer (of what each place is made of, by axis) and, where a place is made of
+//! many, IMatrixMultiplyLayer.
 //! Limits: scales, roi and antialias: over known dims; sizes also computed from dims, or bounded.
 
 mod aim;
@@ -43,8 +44,8 @@ pub enum Plan {
     Layer(LayerPlan),
     /// Nearest over known dims: source index of each place, by axis.
     Gather(Vec<(usize, Vec<i64>)>, Option<Outside>),
-    /// Linear or cubic over known dims: a matrix [out, in] by axis.
-    Weights(Vec<(usize, Matrix)>, Option<Outside>),
+    /// Linear or cubic over known dims, by axis.
+    Weights(Vec<(usize, Weights)>, Option<Outside>),
     /// Over known dims, at places that the run works out.
     Measured(MeasuredPlan),
 }
@@ -75,13 +76,24 @@ enum To {
     Sizes(ExtentPlan),
 }
 
-/// Rows of weights: one for each place of the result.
+/// What the places of a result are made of, along one axis.
 #[derive(Debug)]
-pub struct Matrix {
-    rows: usize,
-    columns: usize,
-    values: Vec<f64>,
+pub enum Weights {
+    /// Few each: index and weight of the first of every place, of the second, ….
+    Few(Vec<(Vec<i64>, Vec<f64>)>),
+    /// Many: a matrix [rows, columns], a row for each place.
+    Many {
+        /// Places of the result.
+        rows: i64,
+        /// Places of the source.
+        columns: i64,
+        /// Row by row.
+        values: Vec<f64>,
+    },
 }
+
+/// Parts of a place that are gathered one by one.
+const FEW: usize = 8;
 
 impl Converter for Resize {
     type Plan = Plan;
@@ -254,10 +266,8 @@ impl Converter for Resize {
             }
             Plan::Weights(axes, outside) => {
                 x = floats::widened(cx, x);
-                for (axis, matrix) in axes {
-                    let dims = vec![matrix.rows as i64, matrix.columns as i64];
-                    let weights = floats::constant(cx, DType::F32, dims, &matrix.values);
-                    x = weighted(cx, x, axis, weights);
+                for (axis, weights) in axes {
+                    x = combined(cx, x, axis, &weights);
                 }
                 x = with_outside(cx, x, outside.as_ref());
                 x = cx.cast(x, dtype);
@@ -293,13 +303,32 @@ fn over_known_dims(
         let axes = samplings.iter().map(|(axis, s)| (*axis, s.nearest(mode)));
         return Ok(Plan::Gather(axes.collect(), outside));
     }
-    product_gate(dtype, target)?;
-    let matrix = |s: &Sampling| Matrix {
-        rows: s.to.max(0) as usize,
-        columns: s.from.max(0) as usize,
-        values: s.weights(mode),
+    let axes: Vec<(usize, Weights)> =
+        samplings.iter().map(|(axis, sampling)| (*axis, weights(sampling, mode))).collect();
+    if axes.iter().any(|(_, weights)| matches!(weights, Weights::Many { .. })) {
+        product_gate(dtype, target)?;
+    }
+    Ok(Plan::Weights(axes, outside))
+}
+
+fn weights(sampling: &Sampling, mode: &Mode) -> Weights {
+    let parts = sampling.parts(mode);
+    let most = parts.iter().map(Vec::len).max().unwrap_or(0);
+    if most > FEW {
+        let (rows, columns) = (sampling.to, sampling.from);
+        let mut values = vec![0.0; rows.max(0) as usize * columns.max(0) as usize];
+        for (row, parts) in values.chunks_exact_mut(columns.max(1) as usize).zip(&parts) {
+            parts.iter().for_each(|&(index, weight)| row[index as usize] = weight);
+        }
+        return Weights::Many { rows, columns, values };
+    }
+    // Places of fewer parts repeat one with weight 0.
+    let part = |k: usize, parts: &Vec<(i64, f64)>| match (parts.get(k), parts.first()) {
+        (Some(&part), _) => part,
+        (None, Some(&(index, _))) => (index, 0.0),
+        (None, None) => (0, 0.0),
     };
-    Ok(Plan::Weights(samplings.iter().map(|(axis, s)| (*axis, matrix(s))).collect(), outside))
+    Weights::Few((0..most.max(1)).map(|k| parts.iter().map(|parts| part(k, parts)).unzip()).collect())
 }
 
 /// Whether indices or weights of these axes (from, to) can be written out.
@@ -330,6 +359,44 @@ fn product_gate(dtype: DType, target: &Target) -> Result<(), Refusal> {
 /// The tensor gathered along one axis.
 fn gathered(cx: &mut Emit<'_>, data: TensorId, axis: usize, indices: TensorId) -> TensorId {
     cx.one(Layer::Gather { data, indices, axis: axis as u32, mode: GatherMode::Default, batch_dims: 0 })
+}
+
+/// What each place along an axis is made of, added up.
+fn combined(cx: &mut Emit<'_>, x: TensorId, axis: usize, weights: &Weights) -> TensorId {
+    let terms = match weights {
+        Weights::Few(terms) => terms,
+        Weights::Many { rows, columns, values } => {
+            let weights = floats::constant(cx, DType::F32, vec![*rows, *columns], values);
+            return weighted(cx, x, axis, weights);
+        }
+    };
+    let terms: Vec<(TensorId, TensorId)> = terms
+        .iter()
+        .map(|(indices, weights)| {
+            let indices = cx.i64s(indices);
+            (indices, floats::constant(cx, DType::F32, vec![weights.len() as i64], weights))
+        })
+        .collect();
+    sum_of(cx, x, axis, &terms)
+}
+
+/// Σ gathered(indices) · weights, both lines along an axis.
+fn sum_of(cx: &mut Emit<'_>, x: TensorId, axis: usize, terms: &[(TensorId, TensorId)]) -> TensorId {
+    let mut sum: Option<TensorId> = None;
+    for &(indices, weights) in terms {
+        let part = gathered(cx, x, axis, indices);
+        let rank = cx.rank(part);
+        let weights = along(cx, weights, axis, rank);
+        let part = cx.elementwise(part, weights, ElementWiseOp::Prod);
+        sum = Some(sum.map_or(part, |sum| cx.elementwise(sum, part, ElementWiseOp::Sum)));
+    }
+    sum.unwrap_or(x)
+}
+
+/// A line as a tensor of rank `rank` whose other dims are 1.
+fn along(cx: &mut Emit<'_>, line: TensorId, axis: usize, rank: usize) -> TensorId {
+    let axes: Vec<u32> = (0..rank as u32).filter(|&k| k as usize != axis).collect();
+    if axes.is_empty() { line } else { cx.one(Layer::Unsqueeze { x: line, axes }) }
 }
 
 /// The tensor multiplied along one axis by weights [rows, columns].
@@ -370,8 +437,7 @@ fn masked(cx: &mut Emit<'_>, x: TensorId, masks: &[(usize, TensorId)], value: f3
     let rank = cx.rank(x);
     let mut all: Option<TensorId> = None;
     for &(axis, mask) in masks {
-        let axes: Vec<u32> = (0..rank as u32).filter(|&k| k as usize != axis).collect();
-        let mask = if axes.is_empty() { mask } else { cx.one(Layer::Unsqueeze { x: mask, axes }) };
+        let mask = along(cx, mask, axis, rank);
         all = Some(all.map_or(mask, |all| cx.elementwise(all, mask, ElementWiseOp::And)));
     }
     let Some(condition) = all else { return x };
@@ -419,7 +485,8 @@ mod tests {
         open.refused(Code::SHAPE_VALUE);
         let front = scaled(noise([4, 1, 1, 1]), &[2.0, 1.0, 1.0, 1.0]).str("mode", "linear");
         front.clone().dynamic(0, ["N", "1", "1", "1"]).refused(Code::DIM_UNKNOWN);
-        front.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        let many = scaled(noise([1, 1, 60]), &[1.0, 1.0, 0.1]).str("mode", "cubic").int("antialias", 1);
+        many.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
         let whole = Case::new("Resize", 19).input(list(&[1, 2])).absent().constant(f32s([1], &[2.0]));
         whole.dynamic(0, ["N"]).refused(Code::DTYPE_KERNEL);
         Case::new("Resize", 19).absent().refused(Code::INVALID);
@@ -506,6 +573,7 @@ mod tests {
                 };
                 with(scaled(x(), &[1.0, 1.0, 0.5, 0.3])).check(SUMS);
                 with(sized(x(), &[1, 2, 3, 13])).check(SUMS);
+                with(scaled(noise([1, 1, 40, 3]), &[1.0, 1.0, 0.1, 1.0])).check(SUMS);
                 with(sized(x(), &[1, 2, 5, 1])).int("exclude_outside", 1).check(SUMS);
                 let open = with(Case::new("Resize", 19).input(x()).absent());
                 open.input(f32s([4], &[1.0, 1.0, 0.4, 1.2])).declared(0, &[1, 2, 3, 7]).check(SUMS);
@@ -571,7 +639,9 @@ mod tests {
         let whole = Case::new("Resize", 19).input(counting([4])).absent().input(f32s([1], &[2.0]));
         whole.declared(0, &[8]).check(Tolerance::Exact);
         let scales = || open().input(f32s([4], &[1.0; 4])).str("mode", "linear").declared(0, &[2, 3, 4, 6]);
-        scales().target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
+        scales().target("rtx-1.7:sm75").lowered();
+        let smooth = scales().int("antialias", 1);
+        smooth.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
         scales().dynamic(2, ["N"]).refused(Code::NOT_CONSTANT);
     }
 

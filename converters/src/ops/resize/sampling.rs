@@ -215,47 +215,50 @@ impl Sampling {
         (0..self.to).map(inside).collect()
     }
 
-    /// Weights [to, from], row by row.
-    pub fn weights(&self, mode: &Mode) -> Vec<f64> {
-        let columns = self.from.max(0) as usize;
-        let mut rows = vec![0.0; columns * self.to.max(0) as usize];
-        for (place, row) in rows.chunks_exact_mut(columns.max(1)).enumerate() {
-            let x = self.source(place as i64, mode.transformation);
-            match mode.interpolation {
-                Interpolation::Linear if !mode.antialias => self.linear(x, row),
-                _ => self.spread(x, mode, row),
-            }
-        }
-        rows
+    /// What each place of the result is made of: indices, ascending, and their weights.
+    pub fn parts(&self, mode: &Mode) -> Vec<Vec<(i64, f64)>> {
+        let parts = |place: i64| {
+            let x = self.source(place, mode.transformation);
+            let mut list = match mode.interpolation {
+                Interpolation::Linear if !mode.antialias => self.linear(x),
+                _ => self.spread(x, mode),
+            };
+            list.dedup_by(|next, kept| {
+                let same = next.0 == kept.0;
+                if same {
+                    kept.1 += next.1;
+                }
+                same
+            });
+            list
+        };
+        (0..self.to).map(parts).collect()
     }
 
-    fn linear(&self, x: f32, row: &mut [f64]) {
+    fn linear(&self, x: f32) -> Vec<(i64, f64)> {
         let last = self.from - 1;
         let x = x.clamp(0.0, last as f32);
         let low = (x as i64).min(last);
         let high = (low + 1).min(last);
         let part = f64::from(x - low as f32);
-        row[low as usize] += 1.0 - part;
-        row[high as usize] += part;
+        vec![(low, 1.0 - part), (high, part)]
     }
 
     /// The kernel around x. What lies before the first place or after the last counts as that place, or not at all.
-    fn spread(&self, x: f32, mode: &Mode, row: &mut [f64]) {
+    fn spread(&self, x: f32, mode: &Mode) -> Vec<(i64, f64)> {
         let squeeze = if mode.antialias { f64::from(self.scale).min(1.0) } else { 1.0 };
         let x = f64::from(x);
         let reach = mode.support() / squeeze;
-        let taps = (x - reach).ceil() as i64..=(x + reach).floor() as i64;
-        let mut total = 0.0;
-        for index in taps {
-            if mode.exclude_outside && !(0..self.from).contains(&index) {
-                continue;
-            }
-            let weight = mode.kernel((index as f64 - x) * squeeze);
-            row[index.clamp(0, self.from - 1) as usize] += weight;
-            total += weight;
-        }
+        let counted = |index: &i64| !mode.exclude_outside || (0..self.from).contains(index);
+        let mut list: Vec<(i64, f64)> = ((x - reach).ceil() as i64..=(x + reach).floor() as i64)
+            .filter(counted)
+            .map(|index| (index.clamp(0, self.from - 1), mode.kernel((index as f64 - x) * squeeze)))
+            .filter(|part| part.1 != 0.0)
+            .collect();
+        let total: f64 = list.iter().map(|part| part.1).sum();
         if (mode.exclude_outside || mode.antialias) && total != 0.0 {
-            row.iter_mut().for_each(|weight| *weight /= total);
+            list.iter_mut().for_each(|part| part.1 /= total);
         }
+        list
     }
 }
