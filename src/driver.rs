@@ -17,7 +17,7 @@ use trtc_partitioner::{Forced, ModelInfo, Report, SegmentStatus, TargetReport, T
 /// # Errors
 /// [`crate::ErrorKind::Input`] for a file that is no valid model, or options that do not fit it.
 pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
-    let source = Source::open(model)?;
+    let source = Source::open(model, options)?;
     let prepared = prepare(&source, options)?;
     let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     let mut targets: Vec<TargetReport> = Vec::new();
@@ -33,7 +33,7 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
 /// # Errors
 /// [`crate::ErrorKind::Input`] for a file that is no valid model.
 pub fn model_hash(model: &Path) -> Result<trtc_bundle::Hash, Error> {
-    Ok(Source::open(model)?.hash())
+    Ok(Source::open(model, &Options::default())?.hash())
 }
 
 /// Compiles a model into a bundle at `out`, which is written whole or not at all.
@@ -52,7 +52,7 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
     let mut timings = Timings::default();
 
     events.stage("open");
-    let (source, seconds) = timed(|| Source::open(model))?;
+    let (source, seconds) = timed(|| Source::open(model, options))?;
     timings.open_s = seconds;
 
     events.stage("passes");

@@ -10,6 +10,7 @@ use trtc_partitioner::CostModel;
 pub struct Options {
     pub(crate) targets: Vec<Target>,
     pub(crate) shapes: Vec<String>,
+    pub(crate) values: Vec<String>,
     pub(crate) build_time_limit: Option<Duration>,
     pub(crate) strict: bool,
     pub(crate) allow_f64_as_f32: bool,
@@ -38,6 +39,12 @@ impl Options {
     /// dim to the model.
     pub fn shape(mut self, text: impl Into<String>) -> Options {
         self.shapes.push(text.into());
+        self
+    }
+
+    /// Makes an input a constant: `k=5`, `scales=1,1,2,2`. It is no input of the bundle.
+    pub fn value(mut self, text: impl Into<String>) -> Options {
+        self.values.push(text.into());
         self
     }
 

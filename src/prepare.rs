@@ -9,7 +9,11 @@ use std::{
 use trtc_bundle::{Hash, MappedFile};
 use trtc_converters::Registry;
 use trtc_frontends::onnx::{self, LoadError, Loaded};
-use trtc_ir::{Module, passes, ranges::ShapeSpec};
+use trtc_ir::{
+    Module,
+    passes::{self, pin::ValueSpec},
+    ranges::ShapeSpec,
+};
 use trtc_onnx::OnnxFile;
 use trtc_partitioner::{PlacementName, SourceNode};
 
@@ -18,22 +22,27 @@ use trtc_partitioner::{PlacementName, SourceNode};
 pub(crate) struct Source {
     /// Path as given.
     pub path: PathBuf,
-    /// As imported.
+    /// As imported, without the inputs that always have one value.
     pub loaded: Loaded,
 }
 
 impl Source {
-    /// Opens `path`; `-` is standard input, kept in memory.
-    pub fn open(path: &Path) -> Result<Source, Error> {
+    /// Opens `path`; `-` is standard input, kept in memory. Inputs of [`Options::value`] become constants at once, so that
+    /// all that is made of the model agrees on its inputs.
+    pub fn open(path: &Path, options: &Options) -> Result<Source, Error> {
         let file = if path == Path::new("-") {
             read_stdin()?
         } else {
             OnnxFile::open(path).map_err(|e| bad_file(path, &e))?
         };
-        let loaded = onnx::load_file(&file).map_err(|error| match error {
+        let mut loaded = onnx::load_file(&file).map_err(|error| match error {
             LoadError::Invalid(diags) => Error::invalid(&path.display().to_string(), diags),
             other => bad_file(path, &other),
         })?;
+        let values = options.values.iter().map(|text| ValueSpec::parse(text)).collect::<Result<Vec<_>, _>>();
+        let values = values.map_err(|error| Error::input(format!("--value {error}")))?;
+        passes::pin::run(&mut loaded.module, &values)
+            .map_err(|diags| Error::invalid(&path.display().to_string(), diags))?;
         Ok(Source { path: path.to_owned(), loaded })
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use trtc_bundle::Target;
-use trtc_ir::ranges::ShapeSpec;
+use trtc_ir::{passes::pin::ValueSpec, ranges::ShapeSpec};
 
 /// Ahead-of-time model compiler with a TensorRT backend.
 ///
@@ -56,6 +56,9 @@ pub struct ModelOptions {
     /// shapes do too: NAME=1x3x32..4x3x64..8x3x96. May be repeated
     #[arg(long = "shape", value_name = "NAME=SHAPE", value_parser = shape)]
     pub shapes: Vec<String>,
+    /// What an input always is: NAME=5 or NAME=1,1,2,2. It becomes a constant, and is no input any more. May be repeated
+    #[arg(long = "value", value_name = "NAME=VALUES", value_parser = value)]
+    pub values: Vec<String>,
     /// Compute float64 in float32 where TensorRT has no float64, instead of leaving it to the host
     #[arg(long)]
     pub allow_f64_as_f32: bool,
@@ -319,6 +322,10 @@ fn shape(text: &str) -> Result<String, String> {
     ShapeSpec::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
+fn value(text: &str) -> Result<String, String> {
+    ValueSpec::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
 fn number(text: &str, fits: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|&number| fits(number));
     number.ok_or_else(|| format!("{wanted} is wanted"))
@@ -366,6 +373,7 @@ mod tests {
             "run m --device gpu",
             "compile m --policy p",
             "compile m --shape x",
+            "compile m --value k=x",
             "compile m --build-time-limit 0",
             "compile m --target rtx-1.7:sm90",
             "partition m --check a --bless b",

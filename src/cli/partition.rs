@@ -50,6 +50,7 @@ pub fn options(args: &ModelOptions) -> Result<Options> {
         None => {}
     }
     let options = args.targets.iter().cloned().fold(options, Options::target);
+    let options = args.values.iter().cloned().fold(options, Options::value);
     Ok(args.shapes.iter().cloned().fold(options, Options::shape))
 }
 

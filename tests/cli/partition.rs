@@ -1,6 +1,8 @@
 //! `trtc partition`: formats, and snapshots that are checked and blessed.
 
 use crate::support::{Folder, small_model, trtc, trtc_in};
+use trtc_bundle::DType;
+use trtc_onnx::write::{graph, model, node, value_info};
 
 #[test]
 fn every_node_has_a_line_and_a_reason() {
@@ -127,4 +129,30 @@ fn a_cost_model_is_read_from_a_file() {
     let bad = folder.file("bad.toml", "[base]\ncopies = 1");
     let said = trtc(&["partition", &model, "--cost-model", &bad]).code(2);
     assert!(said.stderr.contains("bad.toml") && said.stderr.contains("copies"), "{}", said.stderr);
+}
+
+#[test]
+fn an_input_that_always_has_one_value_is_a_constant() {
+    let folder = Folder::new();
+    let top = node("TopK", &["x", "k"], &["y", ""], []).named("top");
+    let inputs = [value_info("x", DType::F32, [2, 6]), value_info("k", DType::I64, [1])];
+    let dims = [2.into(), trtc_onnx::Dimension::from("found")];
+    let outputs = [value_info("y", DType::F32, dims)];
+    let model = folder.model("m.onnx", &model(17, graph("top", [top], inputs, outputs, [])));
+    let placed = |arguments: &[&str]| -> serde_json::Value {
+        let arguments = [&["partition", &model, "--format", "json"], arguments].concat();
+        let report: serde_json::Value = serde_json::from_str(&trtc(&arguments).code(0).stdout).unwrap();
+        report["targets"][0]["nodes"][0].clone()
+    };
+    let open = placed(&[]);
+    assert_eq!((open["placement"].as_str(), open["code"].as_str()), (Some("host"), Some("E0402")), "{open}");
+    assert_eq!(placed(&["--value", "k=3"])["placement"], "engine");
+    let bundle = folder.path("m.trtc").to_str().unwrap().to_owned();
+    trtc(&["compile", &model, "--value", "k=3", "--target", "host", "-o", &bundle]).code(0);
+    let said = trtc(&["inspect", &bundle]).code(0);
+    assert!(!said.stdout.contains("input    k") && said.stdout.contains("f32[2 x 3]"), "{}", said.stdout);
+    let wrong = trtc(&["partition", &model, "--value", "k=1,2"]).code(2);
+    assert!(wrong.stderr.contains("--value k=1,2: 2 elements"), "{}", wrong.stderr);
+    let stranger = trtc(&["partition", &model, "--value", "j=1"]).code(2);
+    assert!(stranger.stderr.contains("the inputs are x, k"), "{}", stranger.stderr);
 }

@@ -18,6 +18,7 @@ pub mod empties;
 pub mod fold;
 pub mod identity;
 pub mod narrow;
+pub mod pin;
 pub mod sequences;
 pub mod shapes;
 
