@@ -5,7 +5,7 @@ use trtc::{Options, testing::snapshot};
 use trtc_bundle::DType;
 use trtc_onnx::{
     Dimension, NodeProto, TensorProto, ValueInfoProto,
-    write::{attr_ints, encode, graph, model, node, tensor_f32, value_info},
+    write::{attr_i, attr_ints, encode, graph, model, node, tensor_f32, value_info},
 };
 
 /// The partition of a model of opset 18, for the targets named, by its text form for tests.
@@ -63,21 +63,24 @@ fn nonzero_is_a_host_node_on_rtx_and_none_on_tensorrt() {
 }
 
 #[test]
-fn an_operator_that_nobody_knows_divides_a_network() {
-    let unknown = node("BitwiseNot", &["q"], &["n"], []).named("not");
+fn an_operator_that_no_engine_runs_divides_a_network() {
+    // Which elements are dropped is random.
+    let dropout = node("Dropout", &["q", "ratio", "training"], &["n"], []).named("drop");
     let text = partition(
         [
             node("Conv", &["x", "w"], &["c"], [attr_ints("pads", &[1, 1, 1, 1])]).named("before"),
-            node("Cast", &["c"], &["q"], [trtc_onnx::write::attr_i("to", DType::I32.onnx().into())])
-                .named("whole"),
-            unknown,
-            node("Cast", &["n"], &["f"], [trtc_onnx::write::attr_i("to", DType::F32.onnx().into())])
-                .named("back"),
+            node("Cast", &["c"], &["q"], [attr_i("to", DType::F16.onnx().into())]).named("half"),
+            dropout,
+            node("Cast", &["n"], &["f"], [attr_i("to", DType::F32.onnx().into())]).named("back"),
             node("Conv", &["f", "w"], &["y"], [attr_ints("pads", &[1, 1, 1, 1])]).named("after"),
         ],
         [image("x", 3)],
         [image("y", 3)],
-        [tensor_f32("w", &[3, 3, 3, 3], &[0.1; 81])],
+        [
+            tensor_f32("w", &[3, 3, 3, 3], &[0.1; 81]),
+            tensor_f32("ratio", &[], &[0.5]),
+            TensorProto::raw("training", DType::Bool, &[], vec![1]),
+        ],
         &["rtx-1.7:sm89"],
     );
     insta::assert_snapshot!(text);

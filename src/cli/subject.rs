@@ -113,7 +113,8 @@ pub fn session(bundle: &Bundle, schedule: &Schedule, device: Device, timing: boo
         Schedule::Segments(target) => options.mode(Mode::Segments).target(target.clone()),
         Schedule::Networks(target) => {
             let models = raised(bundle, target)?.into_iter();
-            let options = options.mode(Mode::Segments).target(target.clone());
+            // As they are: what ONNX Runtime rewrites quantised layers to is rounded otherwise, or does not load.
+            let options = options.mode(Mode::Segments).target(target.clone()).optimize(false);
             models.fold(options, |options, (segment, model)| options.twin_override(segment, model))
         }
     };

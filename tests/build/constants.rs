@@ -6,8 +6,11 @@ use trtc_bundle::{DType, SegmentKind};
 use trtc_onnx::write::*;
 use trtc_partitioner::SegmentStatus;
 
-/// `y = det([[2, 1], [1, 2]]) * x`: no engine has determinants.
+/// `y = det(w) * x` with det(w) = 3: no engine has determinants of this size.
 fn determinant() -> trtc_onnx::ModelProto {
+    let mut w = [0.0; 25];
+    w.iter_mut().step_by(6).for_each(|diagonal| *diagonal = 1.0);
+    w[0] = 3.0;
     let tensor = |name, dims: Vec<trtc_onnx::Dimension>| value_info(name, DType::F32, dims);
     let nodes =
         [node("Det", &["w"], &["d"], []).named("det"), node("Mul", &["x", "d"], &["y"], []).named("mul")];
@@ -16,7 +19,7 @@ fn determinant() -> trtc_onnx::ModelProto {
         nodes,
         [tensor("x", vec![4.into(), 4.into()])],
         [tensor("y", vec![4.into(), 4.into()])],
-        [tensor_f32("w", &[2, 2], &[2.0, 1.0, 1.0, 2.0])],
+        [tensor_f32("w", &[5, 5], &w)],
     );
     graph.value_info.push(tensor("d", Vec::new()));
     model(17, graph)

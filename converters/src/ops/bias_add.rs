@@ -141,9 +141,14 @@ mod tests {
         let one = || f32s([1], &[1.0]);
         of("BiasAdd", one()).input(one()).input(one()).gates(i32s([1], &[1]));
         of("BiasSplitGelu", one()).input(one()).gates(i32s([1], &[1]));
-        let split = |dims: [i64; 3]| of("BiasSplitGelu", f32s(dims, &vec![1.0; dims.iter().product::<i64>() as usize]));
+        let split = |dims: [i64; 3]| {
+            of("BiasSplitGelu", f32s(dims, &vec![1.0; dims.iter().product::<i64>() as usize]))
+        };
         split([1, 1, 3]).constant(f32s([3], &[1.0; 3])).refused(Code::INVALID);
-        split([1, 1, 2]).constant(f32s([2], &[1.0; 2])).dynamic(0, ["1", "1", "D"]).refused(Code::DIM_UNKNOWN);
+        split([1, 1, 2])
+            .constant(f32s([2], &[1.0; 2]))
+            .dynamic(0, ["1", "1", "D"])
+            .refused(Code::DIM_UNKNOWN);
         split([1, 1, 2]).constant(f32s([1, 2], &[1.0; 2])).refused(Code::RANK);
     }
 }

@@ -150,7 +150,12 @@ mod tests {
     fn of(op: &str, x: Tensor, channels: i64) -> Case {
         let ones = f32s([channels], &vec![1.0; channels as usize]);
         let zeros = f32s([channels], &vec![0.0; channels as usize]);
-        Case::of("com.microsoft", op, 1).int("groups", 2).float("epsilon", 0.0).input(x).constant(ones).constant(zeros)
+        Case::of("com.microsoft", op, 1)
+            .int("groups", 2)
+            .float("epsilon", 0.0)
+            .input(x)
+            .constant(ones)
+            .constant(zeros)
     }
 
     /// Two pixels of four channels in two groups: each group of 1, 3, 3, 1 has mean 2 and deviation 1.

@@ -1,7 +1,7 @@
 //! Whole bundles: written, moved, read, damaged.
 
 use crate::{
-    Block, Bundle, BundleError, BundleWriter, DType, Dim, FORMAT_VERSION, Hash, LOCATION, Manifest,
+    Block, Bundle, BundleError, BundleWriter, Carried, DType, Dim, FORMAT_VERSION, Hash, LOCATION, Manifest,
     ModelInfo, NetworkRef, SectionId, Segment, SegmentId, SegmentKind, Step, Symbol, Target, TargetPlan,
     ValueId, ValueInfo, WeightsId,
     header::{HEADER_LEN, Header},
@@ -121,6 +121,26 @@ fn what_was_written_is_read() {
     std::fs::write(&plain, b"").unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
     assert_eq!(mode(&path), mode(&plain));
+}
+
+#[test]
+fn carried_bindings_are_checked() {
+    let close = |dtype: DType, carried: Carried| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = BundleWriter::create(&folder.path().join(PATH)).unwrap();
+        let mut manifest = fill(&mut writer);
+        manifest.targets[0].values[2].dtype = dtype;
+        manifest.targets[0].segments[1].carried = vec![carried];
+        writer.finish(manifest)
+    };
+    close(DType::U16, Carried::new(ValueId(2), DType::I32)).unwrap();
+    // Not that dtype's carrier; no value of the segment; no value at all.
+    for (dtype, value, binding) in
+        [(DType::U16, 2, DType::I64), (DType::U16, 3, DType::Bool), (DType::U16, 9, DType::I32)]
+    {
+        let error = close(dtype, Carried::new(ValueId(value), binding)).unwrap_err();
+        assert!(matches!(error, BundleError::Manifest(_)), "{error}");
+    }
 }
 
 #[test]

@@ -297,7 +297,8 @@ impl<'a> Raiser<'a> {
         Ok(value)
     }
 
-    fn constant(&mut self, dtype: DType, dims: Vec<i64>, bytes: Vec<u8>) -> Value {
+    /// A constant over packed bytes.
+    pub fn constant(&mut self, dtype: DType, dims: Vec<i64>, bytes: Vec<u8>) -> Value {
         let key = (dtype, dims, bytes);
         if let Some(value) = self.small.get(&key) {
             return value.clone();

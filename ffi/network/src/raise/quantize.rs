@@ -13,10 +13,10 @@ impl Raiser<'_> {
         if !matches!(to, DType::I8 | DType::F8E4M3 | DType::I4) {
             return Err(self.no_counterpart(format!("quantization to {to}")));
         }
+        let zero = self.zero_point(to, scale)?;
         let (value, scale, attributes) = self.quantized(x, scale, axis)?;
         let value = self.cast(&value, DType::F32);
-        let output = attr_i("output_dtype", i64::from(to.onnx()));
-        let mut call = self.call("QuantizeLinear").plain(&value).plain(&scale).attr(output);
+        let mut call = self.call("QuantizeLinear").plain(&value).plain(&scale).plain(&zero);
         for attribute in attributes {
             call = call.attr(attribute);
         }
@@ -31,16 +31,28 @@ impl Raiser<'_> {
         axis: Option<u32>,
         to: DType,
     ) -> Result<Value> {
+        let zero = self.zero_point(self.dtype(x)?, scale)?;
         let (value, scale, attributes) = self.quantized(x, scale, axis)?;
         if !matches!(value.dtype, DType::I8 | DType::F8E4M3 | DType::I4) {
             return Err(self.no_counterpart(format!("dequantization of {}", value.dtype)));
         }
-        let mut call = self.call("DequantizeLinear").plain(&value).plain(&scale);
+        let mut call = self.call("DequantizeLinear").plain(&value).plain(&scale).plain(&zero);
         for attribute in attributes {
             call = call.attr(attribute);
         }
         let wide = call.value_of(DType::F32)?;
         Ok(self.cast(&wide, to))
+    }
+
+    /// Zeros in the shape that ONNX wants the scale in. Without a zero point ONNX Runtime, where it fuses operators, takes the
+    /// quantised type for u8.
+    fn zero_point(&mut self, dtype: DType, scale: TensorId) -> Result<Value> {
+        let dims = self.dims(scale)?;
+        let dims = if dims.iter().all(|&d| d == 1) { &[] } else { dims };
+        let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
+        let bytes = count.and_then(|count| dtype.bytes_for(count));
+        let bytes = bytes.ok_or_else(|| self.malformed(format!("a scale of dims {dims:?}")))?;
+        Ok(self.constant(dtype, dims.to_vec(), vec![0; bytes]))
     }
 
     /// `x`, its scale as f32 in ONNX's shape, and what says which element has which scale.
