@@ -43,6 +43,11 @@ pub fn run_evaluator(bundle: &Bundle, sets: &[DataSet], facts: Facts) -> Status 
         Ok(lowered) => lowered,
         Err(error) => return Status::wrong("setup", error),
     };
+    let rounds =
+        |entry: &LayerEntry| matches!(entry.layer, Layer::Quantize { .. } | Layer::Dequantize { .. });
+    if lowered.network.layers.iter().any(rounds) {
+        return Status::Skipped("the library's evaluation leaves quantisation out".into());
+    }
     match Question::of(lowered, set) {
         Ok(question) => question.ask(builder, facts),
         Err(why) => Status::Skipped(why.to_string()),

@@ -146,8 +146,12 @@ fn has_nibbles(network: &Network) -> bool {
     network.tensors.iter().any(|tensor| matches!(tensor.dtype, DType::I4 | DType::F4E2M1))
 }
 
-/// An input or output for which the parser takes another dtype than the model has: it narrows without a word.
+/// An input or output for which the parser takes another name or dtype than the model has: it narrows without a word.
 fn narrowed(network: &Network, sets: &[DataSet]) -> Option<String> {
+    let given = |name: &str| sets.iter().all(|set| set.inputs.iter().any(|(given, _)| given == name));
+    if let Some(stranger) = network.inputs.iter().find(|port| !given(&port.name)) {
+        return Some(format!("NVIDIA's parser has an input `{}`", stranger.name));
+    }
     let ports = network.inputs.iter().map(|port| (&port.name, port.tensor));
     let ports = ports.chain(network.outputs.iter().map(|port| (&port.name, port.tensor)));
     for (name, tensor) in ports {

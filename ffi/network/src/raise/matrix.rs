@@ -52,12 +52,12 @@ impl Raiser<'_> {
     /// ONNX Runtime never returns from some malformed equations, so they are checked here.
     pub fn einsum(&mut self, xs: &[TensorId], equation: &str) -> Result<Value> {
         let equation = &equation.replace(' ', "");
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_uppercase();
-        let whole = equation.split_once("->").is_some_and(|(left, right)| {
-            left.split(',').count() == xs.len()
-                && left.chars().all(|c| plain(c) || c == ',')
-                && right.chars().all(plain)
-        });
+        // With an ellipsis or without a result, ONNX reads it as TensorRT does.
+        let plain = |c: char| c.is_ascii_alphabetic() || c == '.';
+        let (left, right) = equation.split_once("->").unwrap_or((equation, ""));
+        let whole = left.split(',').count() == xs.len()
+            && left.chars().all(|c| plain(c) || c == ',')
+            && right.chars().all(plain);
         if !whole || xs.is_empty() {
             return Err(self.malformed(format!("equation `{equation}` over {} tensors", xs.len())));
         }
