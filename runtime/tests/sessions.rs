@@ -563,3 +563,23 @@ fn outputs_of_other_sizes_than_the_model_says_come_as_they_are() {
     let error = session.run(&[("a", (&x).into()), ("b", (&other).into())]).unwrap_err();
     assert!(error.to_string().contains("is 3, but dim 0 of `a`"), "{error}");
 }
+
+#[test]
+fn an_optional_may_hold_nothing() {
+    use trtc_onnx::{
+        OptionalType, TypeProto, TypeValue,
+        write::{tensor_type, typed_value},
+    };
+    let element = tensor_type(DType::F32, Some([2i64]));
+    let value = TypeValue::Optional(Box::new(OptionalType { elem_type: Some(Box::new(element)) }));
+    let optional = typed_value("o", TypeProto { value: Some(value), ..TypeProto::default() });
+    let has = node("OptionalHasElement", &["o"], &["has"], []);
+    let session = of_bytes(&onnx([has], [optional], [value_info("has", DType::Bool, [0i64; 0])], []));
+    let x = f32s(&[2], &[1.0, 2.0]);
+    for (given, expected) in
+        [(Input::from(&Value::Nothing), 0), ((&x).into(), 1), ((&Value::Nothing).into(), 0)]
+    {
+        let outputs = session.run(&[("o", given)]).unwrap();
+        assert_eq!(outputs.tensor("has").unwrap().bytes(), [expected]);
+    }
+}

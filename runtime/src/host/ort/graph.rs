@@ -92,6 +92,23 @@ impl OrtGraph {
         Ok(OrtGraph { session, inputs, outputs, copies_inputs, handed_through })
     }
 
+    /// Whether an input is an optional that holds nothing: ONNX Runtime 1.32 crashes when it is fed such a one, and takes an
+    /// input that is not fed at all for it.
+    fn is_left_out(&self, k: usize, input: &Input<'_>) -> Result<bool, HostError> {
+        let kind = self.inputs.info[k].kind;
+        if !matches!(kind, ValueKind::Optional | ValueKind::OptionalSequence) {
+            return Ok(false);
+        }
+        match input {
+            Input::Value(Value::Nothing) => Ok(true),
+            Input::Value(Value::Opaque(value)) => match value.downcast::<OrtVal>() {
+                Some(value) => Ok(!value.has_value()?),
+                None => Ok(false),
+            },
+            _ => Ok(false),
+        }
+    }
+
     fn feed<'a>(&self, k: usize, input: &Input<'a>) -> Result<Feed<'a>, HostError> {
         let value = match input {
             Input::Tensor(tensor) if self.copies_inputs => Raw::copy_of(*tensor)?,
@@ -104,7 +121,6 @@ impl OrtGraph {
                 }
             }
             Input::Value(Value::Opaque(value)) => match value.downcast::<OrtVal>() {
-                // ONNX Runtime 1.32 crashes when it is fed an optional that holds nothing.
                 Some(value) if !value.has_value()? => Raw::of(&Value::Nothing)?,
                 Some(value) => return Ok(Feed::Borrowed(value)),
                 None => return Err(HostError::Unsupported("a value of another backend".into())),
@@ -177,8 +193,13 @@ impl HostGraph for OrtGraph {
         let mut taken: SmallVec<[Range<usize>; FEW]> = SmallVec::new();
         let mut take = |start: *const u8, len: usize| taken.push(start as usize..start as usize + len);
         let mut feeds: SmallVec<[Feed<'_>; FEW]> = SmallVec::new();
-        for (k, input) in inputs.iter().enumerate() {
+        let mut input_names: SmallVec<[*const c_char; FEW]> = SmallVec::new();
+        for (k, (input, name)) in inputs.iter().zip(&self.inputs.names).enumerate() {
+            if self.is_left_out(k, input)? {
+                continue;
+            }
             feeds.push(self.feed(k, input)?);
+            input_names.push(name.as_ptr());
             if let Input::Tensor(tensor) = input {
                 take(tensor.bytes().as_ptr(), tensor.bytes().len());
             }
@@ -197,14 +218,12 @@ impl HostGraph for OrtGraph {
                 HostOutput::New(_) => None,
             });
         }
-        let names = |ports: &Ports| -> SmallVec<[*const c_char; FEW]> {
-            ports.names.iter().map(|name| name.as_ptr()).collect()
-        };
-        let (input_names, output_names) = (names(&self.inputs), names(&self.outputs));
+        let output_names: SmallVec<[*const c_char; FEW]> =
+            self.outputs.names.iter().map(|name| name.as_ptr()).collect();
         let feed_ptrs: SmallVec<[*const sys::OrtValue; FEW]> = feeds.iter().map(Feed::ptr).collect();
         let mut results: SmallVec<[*mut sys::OrtValue; FEW]> =
             given.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Raw::ptr)).collect();
-        // SAFETY: names and values are as many as the session has; `Run` may be called by several threads at once; it
+        // SAFETY: there is a name to each value, none that the session does not have; `Run` may be called by several threads at once; it
         // leaves values that are given in place and puts new ones where null stands.
         let status = unsafe {
             (::ort::api().Run)(
