@@ -127,7 +127,7 @@ fn what_was_written_is_read() {
 fn carried_bindings_are_checked() {
     let close = |dtype: DType, carried: Carried| {
         let folder = tempfile::tempdir().unwrap();
-        let mut writer = BundleWriter::create(&folder.path().join(PATH)).unwrap();
+        let mut writer = BundleWriter::create(folder.path().join(PATH)).unwrap();
         let mut manifest = fill(&mut writer);
         manifest.targets[0].values[2].dtype = dtype;
         manifest.targets[0].segments[1].carried = vec![carried];
