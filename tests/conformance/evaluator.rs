@@ -81,8 +81,11 @@ impl Question {
                 value.and_then(|(_, value)| value.as_tensor()).context("an input that is not given")?;
             let dims: Vec<i64> = tensor.dims().iter().map(|&dim| dim as i64).collect();
             let known = &question.network().tensors[input.tensor.index()];
-            anyhow::ensure!(known.dtype == tensor.dtype(), "an input of another dtype");
-            let layer = question.constant_layer(tensor.dtype(), dims, tensor.bytes().to_vec());
+            anyhow::ensure!(tensor.dtype().binding() == Some(known.dtype), "an input of another dtype");
+            let (dtype, bytes) = carried(tensor).context("an input that nothing carries")?;
+            // TensorRT has no constants of bytes: the cast behind the binding is left out.
+            question.network().tensors[input.tensor.index()].dtype = dtype;
+            let layer = question.constant_layer(dtype, dims, bytes);
             constants.push(LayerEntry { layer, outputs: vec![input.tensor], node: 0 });
         }
         question.network().layers.splice(0..0, constants);
@@ -103,12 +106,15 @@ impl Question {
 
     /// Asks for elements of one output.
     fn output(&mut self, tensor: TensorId, name: &str, expected: &Tensor) -> Result<()> {
+        let binding = self.network().tensors[tensor.index()].dtype;
+        anyhow::ensure!(expected.dtype().binding() == Some(binding), "an output of another dtype");
+        let tensor = self.before_bytes(tensor);
         let info = self.network().tensors[tensor.index()].clone();
         let values = numbers(expected).context("a dtype that is not read here")?;
         let count = values.len();
         let largest = values.iter().filter(|value| value.is_finite()).fold(0.0f64, |a, &b| a.max(b.abs()));
         let whole = !info.dtype.is_float();
-        anyhow::ensure!(count > 0 && info.dtype == expected.dtype(), "an output of another dtype, or empty");
+        anyhow::ensure!(count > 0, "an empty output");
         anyhow::ensure!(!whole || largest < UNIT, "integers that are too large to be dims");
         let scale = if whole || largest == 0.0 { 1.0 } else { (UNIT / largest).log2().floor().exp2() };
         let add = |question: &mut Question, layer: Layer, dtype: DType, dims: &[i64]| {
@@ -163,6 +169,23 @@ impl Question {
         Ok(())
     }
 
+    /// The i32 that is cast to bytes for a binding, to u8 by way of f32; other tensors themselves.
+    fn before_bytes(&mut self, mut tensor: TensorId) -> TensorId {
+        let network = self.network();
+        let casts = match network.tensors[tensor.index()].dtype {
+            DType::U8 => 2,
+            DType::I8 => 1,
+            _ => 0,
+        };
+        for _ in 0..casts {
+            let maker = network.layers.iter().find(|entry| entry.outputs.contains(&tensor));
+            if let Some(Layer::Cast { x, .. }) = maker.map(|entry| &entry.layer) {
+                tensor = *x;
+            }
+        }
+        tensor
+    }
+
     /// A constant; its bytes join the weights.
     fn constant_layer(&mut self, dtype: DType, dims: Vec<i64>, bytes: Vec<u8>) -> Layer {
         let count = dims.iter().product::<i64>() as u64;
@@ -199,14 +222,26 @@ impl Question {
 
 /// Elements as numbers; `None` for dtypes that have none that are exact.
 fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
-    Some(match tensor.dtype() {
-        DType::F32 => tensor.as_slice::<f32>()?.iter().map(|&v| v.into()).collect(),
-        DType::F16 => {
-            tensor.bytes().chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).into()).collect()
+    let (dtype, bytes) = carried(tensor)?;
+    Some(match dtype {
+        DType::F32 => {
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
         }
-        DType::I32 => tensor.as_slice::<i32>()?.iter().map(|&v| v.into()).collect(),
-        DType::I64 => tensor.as_slice::<i64>()?.iter().map(|&v| v as f64).collect(),
-        DType::Bool => tensor.bytes().iter().map(|&b| b.into()).collect(),
+        DType::F16 => bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).into()).collect(),
+        DType::I32 => {
+            bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
+        }
+        DType::I64 => {
+            let read = |b: &[u8]| b.try_into().map(i64::from_le_bytes).map(|v| v as f64).ok();
+            bytes.chunks_exact(8).map(read).collect::<Option<Vec<f64>>>()?
+        }
+        DType::Bool => bytes.iter().map(|&b| b.into()).collect(),
         _ => return None,
     })
+}
+
+/// The dtype that carries a tensor's elements in a network, and their bytes in it.
+fn carried(tensor: &Tensor) -> Option<(DType, Vec<u8>)> {
+    let count = tensor.dims().iter().product();
+    Some((tensor.dtype().carrier()?, trtc_bundle::widened(tensor.dtype(), count, tensor.bytes())?))
 }
