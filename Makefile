@@ -34,7 +34,7 @@ test: sdk models-pypi conformance-cases target/peer/readback features ## All tes
 conformance-cases: ## Write the test cases of the onnx package into .sdk/conformance/ (once)
 	@$(PYTHON) tests/conformance/write_cases.py
 
-conformance: sdk conformance-cases target/peer/readback ## All cases of the onnx package through all runners (an hour on two cores)
+conformance: sdk conformance-cases target/peer/readback ## All cases of the onnx package through all runners (half an hour on two cores)
 	$(CARGO) test -p trtc --test conformance -- --all
 
 conformance-bless: sdk conformance-cases target/peer/readback ## The same, and what it finds becomes the baseline
