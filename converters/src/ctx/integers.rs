@@ -1,5 +1,6 @@
-//! Exact sums of products of small integers. TensorRT multiplies no integers, but f32 is exact for whole numbers up to
-//! 2²⁴: as long as no sum of magnitudes passes that, products of 8-bit numbers are exact in f32 in any order.
+//! Exact sums of products of small integers. TensorRT multiplies no matrices of integers, but f32 is exact for whole numbers
+//! up to 2²⁴: as long as no sum of magnitudes passes that, products of 8-bit numbers are exact in f32 in any order. Longer sums
+//! are made in parts, which are added up in i32.
 
 use crate::{
     Emit,
@@ -103,20 +104,40 @@ fn zero_dims(z: &Operand<'_>, rank: usize, along: Along) -> Option<Vec<i64>> {
     Some(dims)
 }
 
-/// Checks that no sum of `terms` products can pass 2²⁴. Where the bound from the dtypes is too weak, constant weights
-/// are added up.
+/// Most parts of a sum.
+const PARTS: i64 = 64;
+
+/// In how many parts sums of `terms` products are made, so that none can pass 2²⁴: the bounds of the parts, in units of
+/// `unit` terms that stay together. Where the bound from the dtypes is too weak for one part, constant weights are added up.
 ///
 /// # Errors
-/// `E0304` with the bound.
-pub fn exact(
+/// `E0304` with the bound, where too many parts would be needed.
+pub fn parts(
     node: NodeView<'_>,
     [a, b]: [&Factor; 2],
     terms: Option<i64>,
+    unit: i64,
+    layout: Option<Layout>,
+) -> Result<Vec<i64>, Refusal> {
+    let unknown =
+        || Refusal::new(Code::DIM_UNKNOWN, "how many products are added up is known only at run time");
+    let terms = terms.ok_or_else(unknown)?;
+    let units = terms / unit.max(1);
+    let Err(refusal) = exact(node, [a, b], terms, layout) else { return Ok(vec![0, units]) };
+    let each = (LIMIT / (a.magnitude * b.magnitude * unit as f64)).floor() as i64;
+    if each < 1 || units > each.saturating_mul(PARTS) {
+        return Err(refusal);
+    }
+    Ok((0..units).step_by(each as usize).chain([units]).collect())
+}
+
+/// Checks that no sum of `terms` products can pass 2²⁴.
+fn exact(
+    node: NodeView<'_>,
+    [a, b]: [&Factor; 2],
+    terms: i64,
     layout: Option<Layout>,
 ) -> Result<(), Refusal> {
-    let terms = terms.ok_or_else(|| {
-        Refusal::new(Code::DIM_UNKNOWN, "how many products are added up is known only at run time")
-    })?;
     let coarse = terms as f64 * a.magnitude * b.magnitude;
     if coarse <= LIMIT {
         return Ok(());
@@ -127,7 +148,7 @@ pub fn exact(
         _ => Err(Refusal::new(
             Code::SHAPE,
             format!(
-                "sums of {terms} products may reach {}; f32 holds whole numbers exactly up to 2^24",
+                "sums of {terms} products may reach {}; f32 holds whole numbers exactly up to 2^24, and there would be too many parts",
                 fine.unwrap_or(coarse)
             ),
         )
@@ -199,6 +220,40 @@ pub fn emit(cx: &mut Emit<'_>, factor: &Factor) -> TensorId {
             cx.elementwise(x, zero, ElementWiseOp::Sub)
         }
     }
+}
+
+/// Sums of products in f32, whole already: a kernel that works in another domain may leave a trace of its rounding. `part` makes
+/// those of one part (its bounds); several are added up in i32.
+pub fn total(
+    cx: &mut Emit<'_>,
+    bounds: &[i64],
+    part: impl Fn(&mut Emit<'_>, Option<(i64, i64)>) -> TensorId,
+) -> TensorId {
+    if bounds.len() <= 2 {
+        let sums = part(cx, None);
+        return cx.unary(sums, UnaryOp::Round);
+    }
+    let mut sum = None;
+    for pair in bounds.windows(2) {
+        let part = part(cx, Some((pair[0], pair[1])));
+        let part = cx.unary(part, UnaryOp::Round);
+        let part = cx.cast(part, DType::I32);
+        sum = Some(match sum {
+            Some(sum) => cx.elementwise(sum, part, ElementWiseOp::Sum),
+            None => part,
+        });
+    }
+    sum.unwrap_or(TensorId(u32::MAX))
+}
+
+/// Elements `from..to` along `axis`; all for `None`.
+pub fn taken(cx: &mut Emit<'_>, x: TensorId, axis: usize, part: Option<(i64, i64)>) -> TensorId {
+    use trtc_network::{Layer, layer::GatherMode};
+    let Some((from, to)) = part else { return x };
+    let indices: Vec<i64> = (from..to).collect();
+    let indices = cx.i64s(&indices);
+    let (axis, mode) = (axis as u32, GatherMode::Default);
+    cx.one(Layer::Gather { data: x, indices, axis, mode, batch_dims: 0 })
 }
 
 /// Quantised x: round(x / scale) + zero point, held to the range of `to` (of at most 16 bits); in f32, all of one rank.

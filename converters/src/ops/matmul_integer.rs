@@ -1,11 +1,11 @@
-//! MatMulInteger and its kin: products of 8-bit matrices, exact in f32 while every sum stays below 2²⁴.
+//! MatMulInteger and its kin: products of 8-bit matrices, exact in f32 while every sum stays below 2²⁴; longer sums in parts.
 //!
 //! MatMulInteger: a [.., m, k] i8 | u8, b [.., k, n] i8 | u8, (zero points [] | [m], [] | [n])  ->  y [.., m, n] i32
 //! MatMulIntegerToFloat: a, b, a_scale, b_scale, (zero points), (bias [n])  ->  y [.., m, n] f32
 //! DynamicQuantizeMatMul: a f32, b, b_scale, (b zero point), (bias [n])  ->  y [.., m, n] f32
 //! QLinearMatMul: a, scale, zero point, b, scale, zero point, y scale, y zero point  ->  y [.., m, n] i8 | u8
 //! Opsets: 10; QLinearMatMul 21 more types; com.microsoft 1.     TensorRT: IMatrixMultiplyLayer in f32, IUnaryLayer ROUND.
-//! Limits: k known, sums below 2²⁴ (from the weights where they are constant); not for sm75; rank ≥ 2; not empty.
+//! Limits: k known, 64 parts with sums below 2²⁴ (one from the weights where they are constant); not for sm75; rank ≥ 2; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -20,7 +20,7 @@ use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     Layer, TensorId,
-    layer::{ElementWiseOp, MatrixOp, UnaryOp},
+    layer::{ElementWiseOp, MatrixOp},
 };
 
 /// The converters.
@@ -62,6 +62,8 @@ pub struct Plan {
     b: Factor,
     rank: usize,
     to: DType,
+    /// Bounds of the parts of k.
+    parts: Vec<i64>,
 }
 
 impl Converter for MatMulInteger {
@@ -76,7 +78,7 @@ impl Converter for MatMulInteger {
         ],
         dtypes: integers::BYTES,
         layers: "IMatrixMultiplyLayer, IElementWiseLayer, IUnaryLayer",
-        limits: "sums below 2²⁴; not for sm75",
+        limits: "64 parts with sums below 2²⁴; not for sm75",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -154,8 +156,8 @@ impl Converter for MatMulInteger {
         let terms = terms.or_else(|| a_operand.shape[a_operand.rank() - 1].known());
         // Quantised by its own range, a is u8 with a zero point in 0 … 255.
         let own = Factor::of_magnitude(255.0);
-        integers::exact(node, [a.as_ref().unwrap_or(&own), &b], terms, layout)?;
-        Ok(Plan { slots, a, b, rank, to })
+        let parts = integers::parts(node, [a.as_ref().unwrap_or(&own), &b], terms, 1, layout)?;
+        Ok(Plan { slots, a, b, rank, to, parts })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
@@ -173,9 +175,14 @@ impl Converter for MatMulInteger {
         let b = integers::emit(cx, &plan.b);
         let [a, b] = [a, b].map(|x| cx.with_rank(x, plan.rank));
         let (op_a, op_b) = (MatrixOp::None, MatrixOp::None);
-        let sums = cx.one(Layer::MatrixMultiply { a, op_a, b, op_b });
-        // Whole already; a kernel that works in another domain may leave a trace of its rounding.
-        let mut y = cx.unary(sums, UnaryOp::Round);
+        let mut y = integers::total(cx, &plan.parts, |cx, part| {
+            let a = integers::taken(cx, a, plan.rank - 1, part);
+            let b = integers::taken(cx, b, plan.rank - 2, part);
+            cx.one(Layer::MatrixMultiply { a, op_a, b, op_b })
+        });
+        if plan.to != DType::I32 || slots.y.is_some() || !slots.scales.is_empty() {
+            y = cx.cast(y, DType::F32);
+        }
         for &slot in slots.scales {
             // A scale a row of A stands before the last dim, a scale a column of B in it.
             let own = if slots.y.is_some() && slot == 1 { 2 } else { 1 };
@@ -252,6 +259,26 @@ mod tests {
     }
 
     #[test]
+    fn long_sums() {
+        // Past 2²⁴, odd, and past 2³¹ not: 255² · 700 and a little.
+        let k = 701;
+        let a: Vec<u8> = (0..2 * k).map(|n| if n % 50 == 7 { 254 } else { 255 }).collect();
+        let b: Vec<u8> = (0..3 * k).map(|n| if n % 70 == 11 { 253 } else { 255 }).collect();
+        let (a, b) = (
+            u8s([2 * k], &a).with_dims(vec![2, k]).unwrap(),
+            u8s([3 * k], &b).with_dims(vec![k, 3]).unwrap(),
+        );
+        let case = plain().input(a.clone()).input(b.clone());
+        assert!(case.layers().contains(&"Gather"));
+        case.check(Tolerance::Exact);
+        case.dynamic(0, ["N", "701"]).check(Tolerance::Exact);
+        plain().input(a.clone()).constant(b.clone()).input(u8s([], &[1])).check(Tolerance::Exact);
+        let to_float = Case::of("com.microsoft", "MatMulIntegerToFloat", 1).input(a).constant(b);
+        let to_float = to_float.constant(f32s([], &[0.5])).constant(f32s([3], &[0.25, 1.0, 2.0]));
+        to_float.check(F32);
+    }
+
+    #[test]
     fn floats() {
         let to_float = Case::of("com.microsoft", "MatMulIntegerToFloat", 1).input(a()).constant(b());
         let to_float = to_float.constant(f32s([], &[0.5])).constant(f32s([4], &[0.25, 1.0, 2.0, 0.5]));
@@ -305,12 +332,11 @@ mod tests {
             plain().input(u8s([1, k], &vec![1; k as usize])).input(u8s([k, 1], &vec![1; k as usize]))
         };
         // 255² · 258 = 16,776,450; one more passes 2²⁴.
-        wide(258).layers();
-        let refusal = wide(259).refused(Code::SHAPE);
-        assert_eq!(
-            refusal.why,
-            "sums of 259 products may reach 16841475; f32 holds whole numbers exactly up to 2^24"
-        );
+        assert!(!wide(258).layers().contains(&"Gather"));
+        assert!(wide(259).layers().contains(&"Gather"));
+        wide(258 * 64).layers();
+        let refusal = wide(258 * 64 + 1).refused(Code::SHAPE);
+        assert!(refusal.why.starts_with("sums of 16513 products may reach 1073757825;"), "{}", refusal.why);
         // The weights themselves say that it is less.
         plain().input(u8s([1, 259], &[1; 259])).constant(u8s([259, 1], &[1; 259])).layers();
         wide(2).dynamic(0, ["1", "K"]).dynamic(1, ["K", "1"]).refused(Code::DIM_UNKNOWN);
