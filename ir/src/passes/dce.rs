@@ -24,6 +24,8 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
                     .copied()
                     .filter(|&value| graph[value].users().is_empty() && !is_output[value.index()])
                     .collect();
+                // Without its mask a Dropout is nothing.
+                changed |= !unused.is_empty();
                 unused.into_iter().for_each(|value| graph.drop_output(value));
             }
         }

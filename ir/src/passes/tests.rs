@@ -521,6 +521,19 @@ fn optionals_of_known_content_are_resolved() {
 }
 
 #[test]
+fn a_dropout_whose_mask_nobody_wants_goes() {
+    let (left, ledger) = simplified(
+        "graph g(%x: f32[2]) {
+           %d, %mask = Dropout-7(%x)
+           %y = Relu-14(%d)
+           return %y
+         }",
+    );
+    assert_eq!(left, "  %y = Relu-14(%x)\n  return %y\n}");
+    assert_eq!(names(&ledger.removed), ["d"]);
+}
+
+#[test]
 fn reductions_of_nothing_are_constants() {
     let mut module = Module::default();
     let graph = &mut module.graph;
