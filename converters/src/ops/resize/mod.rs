@@ -4,31 +4,30 @@
 //! Opsets: 10 scales only; 11 modes, sizes; 13 types; 18 antialias, axes, aspect ratio; 19 half_pixel_symmetric.     TensorRT:
 //! IResizeLayer; over known dims also IGatherLayer (of what each place is made of, by axis) and, where a place is made of
 //! many, IMatrixMultiplyLayer.
-//! Limits: scales, roi and antialias: over known dims; sizes also computed from dims, or bounded.
+//! Limits: scales and sizes constant, or computed from dims, or the dims of the result declared.
 
 mod aim;
+mod along;
 mod measured;
 mod sampling;
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
-        check, elementwise,
+        check,
         extent::{self, ExtentPlan},
         floats, shape,
     },
 };
 use aim::{aim, common, regions, settle};
+use along::{combined, gathered, with_outside};
 use measured::MeasuredPlan;
 use sampling::{Mode, Sampling, Transformation};
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
 use trtc_network::{
-    Layer, TensorId,
-    layer::{
-        Coordinates, ElementWiseOp, GatherMode, Interpolation, MatrixOp, ResizeRound, ResizeSelector,
-        ResizeTo,
-    },
+    Layer,
+    layer::{Coordinates, Interpolation, ResizeRound, ResizeSelector, ResizeTo},
 };
 
 /// The converter.
@@ -102,7 +101,7 @@ impl Converter for Resize {
         keys: &[Key::onnx("Resize", 19)],
         dtypes: check::FLOATS,
         layers: "IResizeLayer, IGatherLayer, IMatrixMultiplyLayer",
-        limits: "run-time scales and sizes, roi, antialias and some modes need known dims",
+        limits: "scales and sizes constant, or computed from dims, or told by the declared result",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -167,19 +166,31 @@ impl Converter for Resize {
         if changed.is_empty() {
             return Ok(Plan::Same);
         }
-        let known: Option<Vec<(i64, i64)>> =
-            changed.iter().map(|&axis| Some((x.shape[axis].known()?, aim.dims[axis].known()?))).collect();
-        if let Some(sizes) = &known
-            && (regions.is_none()
-                || changed.iter().any(|&axis| aim.scales[axis].is_none()) && (aim.by_scales || common(node)))
-        {
-            let at = measured::Axes { node, all: &aim.axes, changed: &changed, sizes, scales: &aim.scales };
-            return measured::plan(&mode, at, x.dtype, target).map(Plan::Measured);
-        }
         let whole: Option<Vec<(i64, i64, f32)>> = changed
             .iter()
             .map(|&axis| Some((x.shape[axis].known()?, aim.dims[axis].known()?, aim.scales[axis]?)))
             .collect();
+        let open = |axis: &usize| aim.scales[*axis].is_none() && (aim.by_scales || common(node));
+        let symmetric = mode.transformation == Transformation::HalfPixelSymmetric && aim.by_scales;
+        let layer_fits = check::FLOATS.contains(&x.dtype)
+            && mode.layer(&changed, x.rank())
+            && !common(node)
+            && !(symmetric && changed.iter().any(|&axis| aim.scales[axis].is_none_or(|s| s.fract() != 0.0)));
+        let told = regions.is_some() && !changed.iter().any(open);
+        if !told || whole.is_none() && !layer_fits {
+            let sizes = changed
+                .iter()
+                .map(|&axis| Ok((axis, extent::own_dim(node, 0, axis), self.to(node, &aim, axis)?)));
+            let at = measured::Axes {
+                node,
+                all: &aim.axes,
+                changed: &sizes.collect::<Result<Vec<_>, Refusal>>()?,
+                scales: &aim.scales,
+                common: common(node),
+                regions: regions.as_deref(),
+            };
+            return measured::plan(&mode, at, x.dtype, target).map(Plan::Measured);
+        }
         if let Some(sizes) = &whole {
             let exact = sizes.iter().all(|&(from, to, scale)| exactly(from, to, scale));
             let factor = |&(from, to, _): &(i64, i64, f32)| if to % from == 0 { to / from } else { i64::MAX };
@@ -192,18 +203,6 @@ impl Converter for Resize {
                 let value = node.float("extrapolation_value", 0.0);
                 return over_known_dims(&mode, &samplings.collect::<Vec<_>>(), value, x.dtype, target);
             }
-        } else if !check::FLOATS.contains(&x.dtype) {
-            let why = format!("TensorRT resizes {} over known dims only", x.dtype);
-            return Err(Refusal::new(Code::DTYPE_KERNEL, why).slot("X"));
-        } else if !mode.layer(&changed, x.rank())
-            || node.str("keep_aspect_ratio_policy", "stretch") != "stretch"
-        {
-            return Err(Refusal::new(
-                Code::DIM_UNKNOWN,
-                "this mode needs dims that are known before the run",
-            )
-            .slot("coordinate_transformation_mode")
-            .help("give the input's shape with --shape"));
         }
         let to =
             match (whole.is_some(), aim.by_scales) {
@@ -275,6 +274,29 @@ impl Converter for Resize {
             Plan::Measured(plan) => x = measured::emit(cx, x, &plan),
         }
         vec![x]
+    }
+}
+
+impl Resize {
+    /// The dim of the result along an axis that is sampled at places of the run.
+    fn to(&self, node: NodeView<'_>, aim: &aim::Aim, axis: usize) -> Result<extent::DimPlan, Refusal> {
+        let x = node.input(0).and_then(|x| x.dim(axis));
+        if x == Some(&aim.dims[axis]) && aim.dims[axis] != Dim::Unknown {
+            return Ok(extent::own_dim(node, 0, axis));
+        }
+        extent::plan_dim(node, &aim.dims[axis]).ok_or_else(|| {
+            let why =
+                format!("how long axis {axis} becomes is not known before the run, nor computed from dims");
+            match (aim.by_scales, aim.scales[axis]) {
+                (true, None) => Refusal::new(Code::NOT_CONSTANT, "must be a constant").slot("scales"),
+                (true, Some(_)) => Refusal::new(Code::DIM_UNKNOWN, why).slot("scales"),
+                (false, _) if common(node) => {
+                    Refusal::new(Code::DIM_UNKNOWN, why).slot("keep_aspect_ratio_policy")
+                }
+                (false, _) => Refusal::new(Code::SHAPE_VALUE, why).slot("sizes"),
+            }
+            .help("give the input's shape with --shape")
+        })
     }
 }
 
@@ -356,95 +378,6 @@ fn product_gate(dtype: DType, target: &Target) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The tensor gathered along one axis.
-fn gathered(cx: &mut Emit<'_>, data: TensorId, axis: usize, indices: TensorId) -> TensorId {
-    cx.one(Layer::Gather { data, indices, axis: axis as u32, mode: GatherMode::Default, batch_dims: 0 })
-}
-
-/// What each place along an axis is made of, added up.
-fn combined(cx: &mut Emit<'_>, x: TensorId, axis: usize, weights: &Weights) -> TensorId {
-    let terms = match weights {
-        Weights::Few(terms) => terms,
-        Weights::Many { rows, columns, values } => {
-            let weights = floats::constant(cx, DType::F32, vec![*rows, *columns], values);
-            return weighted(cx, x, axis, weights);
-        }
-    };
-    let terms: Vec<(TensorId, TensorId)> = terms
-        .iter()
-        .map(|(indices, weights)| {
-            let indices = cx.i64s(indices);
-            (indices, floats::constant(cx, DType::F32, vec![weights.len() as i64], weights))
-        })
-        .collect();
-    sum_of(cx, x, axis, &terms)
-}
-
-/// Σ gathered(indices) · weights, both lines along an axis.
-fn sum_of(cx: &mut Emit<'_>, x: TensorId, axis: usize, terms: &[(TensorId, TensorId)]) -> TensorId {
-    let mut sum: Option<TensorId> = None;
-    for &(indices, weights) in terms {
-        let part = gathered(cx, x, axis, indices);
-        let rank = cx.rank(part);
-        let weights = along(cx, weights, axis, rank);
-        let part = cx.elementwise(part, weights, ElementWiseOp::Prod);
-        sum = Some(sum.map_or(part, |sum| cx.elementwise(sum, part, ElementWiseOp::Sum)));
-    }
-    sum.unwrap_or(x)
-}
-
-/// A line as a tensor of rank `rank` whose other dims are 1.
-fn along(cx: &mut Emit<'_>, line: TensorId, axis: usize, rank: usize) -> TensorId {
-    let axes: Vec<u32> = (0..rank as u32).filter(|&k| k as usize != axis).collect();
-    if axes.is_empty() { line } else { cx.one(Layer::Unsqueeze { x: line, axes }) }
-}
-
-/// The tensor multiplied along one axis by weights [rows, columns].
-fn weighted(cx: &mut Emit<'_>, x: TensorId, axis: usize, weights: TensorId) -> TensorId {
-    let rank = cx.rank(x);
-    let (none, product) = (MatrixOp::None, |a, op_a, b, op_b| Layer::MatrixMultiply { a, op_a, b, op_b });
-    if rank == 1 {
-        return cx.one(product(weights, none, x, MatrixOp::Vector));
-    }
-    let weights = cx.with_rank(weights, rank);
-    if axis + 2 == rank {
-        return cx.one(product(weights, none, x, none));
-    }
-    // The axis goes last, and back.
-    let mut order: Vec<u32> = (0..rank as u32).collect();
-    order.swap(axis, rank - 1);
-    let a = cx.transpose(x, order.clone());
-    let y = cx.one(product(a, none, weights, MatrixOp::Transpose));
-    cx.transpose(y, order)
-}
-
-/// The value where a place lies outside along any axis.
-fn with_outside(cx: &mut Emit<'_>, x: TensorId, outside: Option<&Outside>) -> TensorId {
-    let Some(outside) = outside else { return x };
-    let masks: Vec<(usize, TensorId)> = outside
-        .inside
-        .iter()
-        .map(|(axis, list)| {
-            let bytes: Vec<u8> = list.iter().map(|&inside| u8::from(inside)).collect();
-            (*axis, cx.constant(DType::Bool, vec![list.len() as i64], bytes.into()))
-        })
-        .collect();
-    masked(cx, x, &masks, outside.value)
-}
-
-/// `value` where any of the masks (bool [dim], by axis) is false.
-fn masked(cx: &mut Emit<'_>, x: TensorId, masks: &[(usize, TensorId)], value: f32) -> TensorId {
-    let rank = cx.rank(x);
-    let mut all: Option<TensorId> = None;
-    for &(axis, mask) in masks {
-        let mask = along(cx, mask, axis, rank);
-        all = Some(all.map_or(mask, |all| cx.elementwise(all, mask, ElementWiseOp::And)));
-    }
-    let Some(condition) = all else { return x };
-    let else_input = elementwise::scalar_like(cx, x, f64::from(value));
-    cx.one(Layer::Select { condition, then_input: x, else_input })
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{samples::*, testing::*};
@@ -484,11 +417,11 @@ mod tests {
         let open = Case::new("Resize", 19).input(noise([4])).absent().absent().input(list(&[8]));
         open.refused(Code::SHAPE_VALUE);
         let front = scaled(noise([4, 1, 1, 1]), &[2.0, 1.0, 1.0, 1.0]).str("mode", "linear");
-        front.clone().dynamic(0, ["N", "1", "1", "1"]).refused(Code::DIM_UNKNOWN);
+        front.dynamic(0, ["N", "1", "1", "1"]).lowered();
+        let keep = sized(noise([4, 6]), &[2, 2]).str("keep_aspect_ratio_policy", "not_larger");
+        keep.dynamic(0, ["N", "6"]).refused(Code::DIM_UNKNOWN);
         let many = scaled(noise([1, 1, 60]), &[1.0, 1.0, 0.1]).str("mode", "cubic").int("antialias", 1);
         many.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
-        let whole = Case::new("Resize", 19).input(list(&[1, 2])).absent().constant(f32s([1], &[2.0]));
-        whole.dynamic(0, ["N"]).refused(Code::DTYPE_KERNEL);
         Case::new("Resize", 19).absent().refused(Code::INVALID);
     }
 
@@ -617,12 +550,13 @@ mod tests {
                 let scales = |values: [f32; 4]| with(open().input(f32s([4], &values)));
                 scales([1.0, 1.0, 2.0, 1.5]).declared(0, &[2, 3, 8, 9]).check(SUMS);
                 scales([1.0, 1.0, 0.6, 0.8]).declared(0, &[2, 3, 2, 4]).check(SUMS);
-                let exclude = i64::from(mode == "cubic");
-                scales([1.0, 1.0, 0.3, 1.1])
-                    .int("exclude_outside", exclude)
-                    .declared(0, &[2, 3, 1, 6])
-                    .check(SUMS);
-                for policy in ["not_larger", "not_smaller"] {
+                if mode == "cubic" {
+                    let scales = scales([1.0, 1.0, 0.3, 1.1]).int("exclude_outside", 1);
+                    scales.declared(0, &[2, 3, 1, 6]).check(SUMS);
+                }
+                let policies =
+                    if coordinates == "half_pixel" { &["not_larger", "not_smaller"][..] } else { &[] };
+                for &policy in policies {
                     let to = if policy == "not_larger" { [2, 3, 5, 8] } else { [2, 3, 7, 11] };
                     let sizes = with(open().absent().input(list(&[7, 8]))).ints("axes", &[2, 3]);
                     sizes.str("keep_aspect_ratio_policy", policy).declared(0, &to).check(SUMS);
@@ -643,6 +577,42 @@ mod tests {
         let smooth = scales().int("antialias", 1);
         smooth.target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
         scales().dynamic(2, ["N"]).refused(Code::NOT_CONSTANT);
+    }
+
+    #[test]
+    fn over_dims_of_the_run() {
+        let open = |case: Case| case.dynamic(0, ["N", "2", "H", "W"]);
+        let x = || noise([1, 2, 4, 6]);
+        for mode in ["linear", "cubic"] {
+            for coordinates in ["half_pixel", "align_corners"] {
+                let with = |case: Case| {
+                    let case = case.str("coordinate_transformation_mode", coordinates);
+                    open(case.str("mode", mode).int("antialias", 1))
+                };
+                with(sized(x(), &[3, 9]).ints("axes", &[2, 3])).check(SUMS);
+                with(scaled(x(), &[1.0, 1.0, 0.5, 1.5])).check(SUMS);
+                with(sized(x(), &[1, 1]).ints("axes", &[3, 2])).int("exclude_outside", 1).check(SUMS);
+            }
+        }
+        for coordinates in COORDINATES {
+            for rounding in ["round_prefer_floor", "ceil"] {
+                let whole = |scales: &[f32]| scaled(counting([4, 3]), scales).str("nearest_mode", rounding);
+                let with = |case: Case| case.str("coordinate_transformation_mode", coordinates);
+                with(whole(&[2.0, 0.5])).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
+            }
+        }
+        let front = scaled(noise([4, 1, 1, 1]), &[2.0, 1.0, 1.0, 1.0]).str("mode", "linear");
+        let half = Case::new("Resize", 19).input(f32s([2], &[1.0, 5.0])).absent().constant(f32s([1], &[2.0]));
+        half.dynamic(0, ["N"]).str("mode", "cubic").lowered();
+        front.dynamic(0, ["N", "1", "1", "1"]).lowered();
+        let symmetric = scaled(x(), &[1.0, 1.0, 0.5, 1.5]).str("mode", "linear");
+        open(symmetric.str("coordinate_transformation_mode", "half_pixel_symmetric")).check(SUMS);
+        let roi = f32s([4], &[0.2, -0.1, 0.7, 1.3]);
+        let crop = Case::new("Resize", 19).input(x()).constant(roi).absent().constant(list(&[3, 1]));
+        let crop = crop.ints("axes", &[2, 3]).str("coordinate_transformation_mode", "tf_crop_and_resize");
+        open(crop.str("mode", "linear")).check(SUMS);
+        let whole = Case::new("Resize", 19).input(list(&[1, 2])).absent().constant(f32s([1], &[2.0]));
+        whole.dynamic(0, ["N"]).check(Tolerance::Exact);
     }
 
     #[test]
