@@ -3,7 +3,7 @@
 //!
 //! ConvInteger: x [n, c, spatial..] i8 | u8, w [m, c / group, kernel..] i8 | u8, (zero points [], [] | [m])  ->  y i32
 //! QLinearConv: x, scale, zero point, w, scale [] | [m], zero point, y scale, y zero point, (b [m] i32)  ->  y i8 | u8
-//! Opsets: 10.     TensorRT: IConvolutionLayer in f32, IUnaryLayer ROUND. Padding is 0 after the zero point is taken off.
+//! Opsets: 10; com.microsoft QLinearConv 1.     TensorRT: IConvolutionLayer in f32, IUnaryLayer ROUND. Padding is 0 after the zero point is taken off.
 //! Limits: as Conv; w known in shape, 64 parts with sums below 2²⁴, one with groups (from the weights where they are constant);
 //! not empty.
 
@@ -47,6 +47,11 @@ fn slots(node: NodeView<'_>) -> (usize, usize, usize) {
     if node.op() == "QLinearConv" { (3, 2, 5) } else { (1, 2, 3) }
 }
 
+/// com.microsoft's QLinearConv may have its channels at the end.
+fn channels_last(node: NodeView<'_>) -> bool {
+    node.int("channels_last", 0) != 0
+}
+
 fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
     node.input(slots(node).0)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
 }
@@ -55,7 +60,11 @@ impl Converter for ConvInteger {
     type Plan = Plan;
 
     const DEF: Def = Def {
-        keys: &[Key::onnx("ConvInteger", 10), Key::onnx("QLinearConv", 10)],
+        keys: &[
+            Key::onnx("ConvInteger", 10),
+            Key::onnx("QLinearConv", 10),
+            Key::of("com.microsoft", "QLinearConv", 1),
+        ],
         dtypes: integers::BYTES,
         layers: "IConvolutionLayer, IElementWiseLayer, IUnaryLayer",
         limits: "1 to 3 spatial dims; 64 parts with sums below 2²⁴, one with groups; no 3 spatial dims for sm75",
@@ -82,6 +91,9 @@ impl Converter for ConvInteger {
         let (Some(x), Some(w)) = (of(0), of(slots(node).0)) else {
             return Ok(shape::types([shape::typed(dtype, None)]));
         };
+        if channels_last(node) {
+            return Ok(shape::types([shape::typed(dtype, Some(vec![Dim::Unknown; x.len()]))]));
+        }
         if x.len() < 3 || w.len() != x.len() {
             let text = format!("an input of rank {} and weights of rank {}", x.len(), w.len());
             return Err(Diag::invalid(text));
@@ -100,6 +112,10 @@ impl Converter for ConvInteger {
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let (slot, x_zero, w_zero) = slots(node);
+        if channels_last(node) {
+            let why = "TensorRT's channels come first";
+            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("channels_last"));
+        }
         let along = Along::Axis(0);
         let (x, x_operand) = integers::factor(node, (0, "x"), (x_zero, "x_zero_point"), along, target)?;
         let (w, w_operand) = integers::factor(node, (slot, "w"), (w_zero, "w_zero_point"), along, target)?;
@@ -247,12 +263,22 @@ mod tests {
 
     #[test]
     fn quantised() {
+        quantised_of("", 10);
+        quantised_of("com.microsoft", 1);
+    }
+
+    fn quantised_of(domain: &str, since: u32) {
         let one = |v: f32| f32s([], &[v]);
-        let case = Case::new("QLinearConv", 10).input(bytes(&[1, 2, 5, 4])).constant(one(0.02));
+        let case = Case::of(domain, "QLinearConv", since).input(bytes(&[1, 2, 5, 4])).constant(one(0.02));
         let case = case.constant(u8s([], &[100])).constant(bytes(&[3, 2, 3, 3]));
         let scaled = case.clone().constant(f32s([3], &[0.03, 0.01, 0.05])).constant(u8s([3], &[120; 3]));
         let scaled = scaled.constant(one(0.7)).constant(u8s([], &[128]));
         scaled.check(Tolerance::Exact);
+        let last = scaled.clone().int("channels_last", 1);
+        if domain == "com.microsoft" {
+            last.refused(Code::ATTRIBUTE);
+            assert_eq!(last.types(), ["u8[? x ? x ? x ?]"]);
+        }
         scaled.constant(i32s([3], &[100, -2000, 7])).ints("pads", &[1, 0, 1, 0]).check(Tolerance::Exact);
     }
 

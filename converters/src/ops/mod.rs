@@ -73,6 +73,7 @@ mod pool;
 mod pow;
 mod prelu;
 mod qlinear;
+mod qlinear_host;
 mod quantize_linear;
 mod range;
 mod recurrent;
@@ -184,6 +185,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &pow::Pow,
     &prelu::PRelu,
     &qlinear::QLinear,
+    &qlinear_host::QLinearHost,
     &quantize_linear::QuantizeLinear,
     &range::Range,
     &recurrent::Recurrent,
