@@ -42,15 +42,22 @@ pub fn min(node: NodeView<'_>, a: &Dim, b: &Dim) -> Dim {
     }
 }
 
-/// Dims of an output that are all known before the run: from the inputs, or because the model declares them.
-pub fn of_output(node: NodeView<'_>, slot: usize) -> Option<Vec<i64>> {
-    node.output(slot)?.shape()?.iter().map(Dim::known).collect()
+/// Whether no dim of the model's inputs is open. Only then does a number that the model declares for a result tell a size
+/// that nothing else tells: a model with open dims often keeps the numbers of the example that it was exported with.
+pub fn all_fixed(node: NodeView<'_>) -> bool {
+    node.symbols().iter().all(|(_, info)| info.unbacked)
 }
 
-/// A dim that is not known from the inputs, as the model declares it for an output.
+/// Dims of an output that are all known before the run: from the inputs, or because the model declares them
+/// ([`all_fixed`]).
+pub fn of_output(node: NodeView<'_>, slot: usize) -> Option<Vec<i64>> {
+    node.output(slot)?.shape()?.iter().map(Dim::known).collect::<Option<_>>().filter(|_| all_fixed(node))
+}
+
+/// A dim that is not known from the inputs, as the model declares it for an output ([`all_fixed`]).
 pub fn declared(node: NodeView<'_>, dim: Dim, slot: usize, axis: usize) -> Dim {
     match dim {
-        Dim::Unknown => match node.output(slot).and_then(|y| y.dim(axis)) {
+        Dim::Unknown if all_fixed(node) => match node.output(slot).and_then(|y| y.dim(axis)) {
             Some(Dim::Known(value)) => Dim::Known(*value),
             _ => Dim::Unknown,
         },

@@ -82,10 +82,10 @@ fn transform(node: NodeView<'_>, x: &[Dim], axis: usize) -> Result<Transform, Re
         return Err(Refusal::new(Code::INVALID, format!("numbers of {parts} parts")).slot("input"));
     }
     // A run-time length of a whole transform stands in the declared dims.
-    let told = node.output(0).and_then(|y| y.dim(axis)).cloned();
+    let told = dims::declared(node, Dim::Unknown, 0, axis);
     let (inverse, onesided) = flags(node);
     let length = match length(node, &x[axis]) {
-        Dim::Unknown if !onesided || inverse => known(&told.unwrap_or(Dim::Unknown), "dft_length")?,
+        Dim::Unknown if !onesided || inverse => known(&told, "dft_length")?,
         dim => known(&dim, "dft_length")?,
     };
     let halved = inverse && onesided;

@@ -6,7 +6,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, shape, window},
+    ctx::{check, dims, shape, window},
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -88,7 +88,9 @@ impl Converter for MaxUnpool {
         check::never_empty(&x, "X")?;
         let indices = check::operand(node, 1, "I", &[DType::I64], target)?;
         let to = natural(node, x.shape).map_err(window::refused)?;
-        if node.input(2).is_some() && node.output(0).and_then(|y| y.shape()) != Some(to.as_slice()) {
+        let told = node.input(2).is_some_and(|sizes| sizes.elements().is_some()) || dims::all_fixed(node);
+        let same = told && node.output(0).and_then(|y| y.shape()) == Some(to.as_slice());
+        if node.input(2).is_some() && !same {
             let why =
                 "an output_shape that the kernel does not give: where its elements stand is not settled";
             return Err(Refusal::new(Code::ATTRIBUTE, why).slot("output_shape"));

@@ -1,6 +1,6 @@
 //! What a resize aims at: the dims of the result, the scale and the region of each axis, as far as they are known.
 
-use crate::ctx::{check, shape};
+use crate::ctx::{check, dims, shape};
 use trtc_ir::{Code, Diag, Dim, NodeView, Refusal};
 
 /// Target of each axis.
@@ -135,6 +135,9 @@ fn scaled(dim: &Dim, scale: f32) -> Dim {
 
 /// Takes dims that nothing in the node says from the type of the result, as far as the model declares it.
 pub fn settle(node: NodeView<'_>, x: &[Dim], aim: &mut Aim) {
+    if !dims::all_fixed(node) {
+        return;
+    }
     let Some(declared) = node.output(0).and_then(|y| y.shape()).filter(|y| y.len() == x.len()) else {
         return;
     };
