@@ -3,7 +3,7 @@
 use crate::Error;
 use std::{collections::HashMap, fmt, path::Path};
 use trtc_bundle::{Bundle, Target};
-use trtc_partitioner::{ModelInfo, NodeRow, Report, TargetReport};
+use trtc_partitioner::{ModelInfo, NodeRow, PlacementName, Report, TargetReport};
 
 /// The difference of two reports. Empty when no node is placed otherwise and no sum is another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl TargetDiff {
     /// Nodes that were not on the host and are now, or are for another reason.
     pub fn new_refusals(&self) -> impl Iterator<Item = &NodeRow> {
         let moved = self.moved.iter().map(|(_, now)| now);
-        moved.chain(&self.new).filter(|row| row.code.is_some())
+        moved.chain(&self.new).filter(|row| row.placement == PlacementName::Host)
     }
 }
 

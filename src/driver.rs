@@ -4,11 +4,11 @@ use crate::{
     Error, Events, Options,
     assemble::{Assembly, TargetParts},
     build::{BuiltSegment, BuiltTarget, build_targets},
-    plan::plan,
+    plan::{Cuts, plan},
     policy::Policy,
     prepare::{Prepared, Source, prepare},
 };
-use std::{collections::HashSet, path::Path, time::Instant};
+use std::{path::Path, time::Instant};
 use trtc_converters::Registry;
 use trtc_partitioner::{Forced, ModelInfo, Report, SegmentStatus, TargetReport, Timings, target_report};
 
@@ -22,7 +22,7 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
     let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     let mut targets: Vec<TargetReport> = Vec::new();
     for target in options.targets_or_default() {
-        let partition = plan(&prepared, &target, &Forced::new(), &HashSet::new(), options)?;
+        let partition = plan(&prepared, &target, &Forced::new(), &Cuts::new(), options)?;
         targets.push(target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources));
     }
     Ok(report(model, &prepared, targets, None))

@@ -7,9 +7,12 @@ use trtc_converters::Registry;
 use trtc_frontends::onnx::export::opset_groups;
 use trtc_ir::{Graph, Node, NodeId, Symbols};
 use trtc_partitioner::{
-    Forced, Partition, Placement, Segment, SegmentKind, partition_with, split_long_runs, split_segments,
-    value_bytes,
+    Forced, GraphPath, Partition, Placement, Segment, SegmentKind, partition_with, settle_estimate,
+    split_long_runs, split_segments, value_bytes,
 };
+
+/// Nodes before which an engine ends, by their graphs.
+pub(crate) type Cuts = HashSet<(GraphPath, NodeId)>;
 
 /// Partitions, and splits segments that are too long to build or that no one opset suits. `forced` and `cuts` are what
 /// failed builds found: nodes for the host, and nodes before which an engine ends.
@@ -17,33 +20,46 @@ pub(crate) fn plan(
     prepared: &Prepared,
     target: &Target,
     forced: &Forced,
-    cuts: &HashSet<NodeId>,
+    cuts: &Cuts,
     options: &Options,
 ) -> Result<Partition, Error> {
     let module = &prepared.module;
-    let (graph, symbols, oracle) = (&module.graph, &module.symbols, Registry::get());
-    let mut plan = partition_with(graph, symbols, target, oracle, forced, &options.cost)
+    let (symbols, oracle) = (&module.symbols, Registry::get());
+    let mut plan = partition_with(&module.graph, symbols, target, oracle, forced, &options.cost)
         .map_err(|_| Error::bug("a cycle after the passes"))?;
-    split_long_runs(graph, symbols, target, oracle, &mut plan);
-    if !cuts.is_empty() {
-        let pieces = |segment: &Segment| {
-            let mut pieces: Vec<Vec<NodeId>> = Vec::new();
-            for &node in &segment.nodes {
-                match pieces.last_mut() {
-                    Some(piece) if !cuts.contains(&node) => piece.push(node),
-                    _ => pieces.push(vec![node]),
-                }
-            }
-            pieces
+    plan.each_graph(&module.graph, &mut |graph, plan| {
+        split_long_runs(graph, symbols, target, oracle, plan);
+        cut(graph, symbols, cuts, plan);
+        let opsets = |_: usize, segment: &Segment| match segment.kind {
+            SegmentKind::Schedule => None,
+            _ => opset_groups(graph, &segment.nodes, &module.opsets),
         };
-        split_segments(graph, symbols, &mut plan, &|_, segment| {
-            (segment.kind == SegmentKind::Engine).then(|| pieces(segment))
-        });
-    }
-    let opsets = |_: usize, segment: &Segment| opset_groups(graph, &segment.nodes, &module.opsets);
-    split_segments(graph, symbols, &mut plan, &opsets);
-    set_constants_apart(graph, symbols, &mut plan);
+        split_segments(graph, symbols, plan, &opsets);
+        set_constants_apart(graph, symbols, plan);
+        settle_estimate(graph, symbols, target, &options.cost, plan);
+    });
     Ok(plan)
+}
+
+fn cut(graph: &Graph, symbols: &Symbols, cuts: &Cuts, plan: &mut Partition) {
+    let here: HashSet<NodeId> =
+        cuts.iter().filter(|(at, _)| *at == plan.graph).map(|(_, node)| *node).collect();
+    if here.is_empty() {
+        return;
+    }
+    let pieces = |segment: &Segment| {
+        let mut pieces: Vec<Vec<NodeId>> = Vec::new();
+        for &node in &segment.nodes {
+            match pieces.last_mut() {
+                Some(piece) if !here.contains(&node) => piece.push(node),
+                _ => pieces.push(vec![node]),
+            }
+        }
+        pieces
+    };
+    split_segments(graph, symbols, plan, &|_, segment| {
+        (segment.kind == SegmentKind::Engine).then(|| pieces(segment))
+    });
 }
 
 /// Constants that only the host can compute get segments of their own, which ONNX Runtime folds at compile time.

@@ -108,6 +108,7 @@ pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Er
     let shapes = options.shapes.iter().map(|text| ShapeSpec::parse(text)).collect::<Result<Vec<_>, _>>();
     let shapes = shapes.map_err(|error| Error::input(format!("--shape {error}")))?;
     let report = passes::prepare(&mut module, &shapes, Registry::get()).map_err(invalid)?;
+    passes::names::run(&mut module);
     let folded: HashSet<&str> = report.ledger.folded.iter().map(|gone| gone.node.as_str()).collect();
     let otherwise = |nodes: &[String]| match nodes.is_empty()
         || nodes.iter().any(|node| folded.contains(node.as_str()))

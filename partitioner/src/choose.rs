@@ -2,13 +2,15 @@
 
 use crate::{
     cluster,
-    cost::Estimator,
+    cost::{self, CostModel, Estimator},
     duplicate::duplicate,
     layout::Layout,
+    partition::Partition,
     refine::{Moved, shrink},
     sizes::value_bytes,
 };
 use std::collections::HashMap;
+use trtc_bundle::Target;
 use trtc_ir::{Graph, NodeId, Symbols, ValueId};
 
 /// What a partition is estimated to take, against the two that need no thought.
@@ -35,16 +37,27 @@ pub(crate) struct Choice {
 /// Most rounds of shrinking and clustering anew.
 const ROUNDS: usize = 4;
 
+/// What a layout is chosen for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub graph: &'a Graph,
+    pub symbols: &'a Symbols,
+    /// Nodes in topological order.
+    pub order: &'a [NodeId],
+    /// What an engine takes.
+    pub admitted: &'a dyn Fn(NodeId) -> bool,
+    /// What the schedule runs, of what no engine takes.
+    pub scheduled: &'a dyn Fn(NodeId) -> bool,
+    /// Whether a graph that fits an engine goes there whatever the estimate says.
+    pub whole: bool,
+}
+
 /// The cheapest layout that is found; without an estimator, or where cost does not place nodes, maximal clusters. Never dearer than maximal clusters, nor,
 /// where any node must be on the host, than everything there. O(nodes + edges), but for a sort.
-pub(crate) fn choose(
-    graph: &Graph,
-    symbols: &Symbols,
-    order: &[NodeId],
-    estimator: Option<&Estimator>,
-    places: bool,
-    admitted: &dyn Fn(NodeId) -> bool,
-) -> Choice {
+///
+/// What the schedule runs stands with the host nodes here: it reads and writes host memory, as they do.
+pub(crate) fn choose(request: &Request<'_>, estimator: Option<&Estimator>, places: bool) -> Choice {
+    let Request { graph, symbols, order, admitted, .. } = *request;
     let bytes = |value: ValueId| value_bytes(graph, symbols, value).unwrap_or(u64::from(u32::MAX));
     let mut engine = vec![false; graph.node_bound()];
     for &id in order {
@@ -71,7 +84,7 @@ pub(crate) fn choose(
         estimate: Estimate { total_ns: maximal_ns, maximal_ns, maximal_engines: engines.len(), host_ns },
         moved: HashMap::new(),
     };
-    if !places || order.iter().all(|&id| admitted(id)) {
+    if !places || request.whole && order.iter().all(|&id| admitted(id)) {
         return best;
     }
     for _ in 0..ROUNDS {
@@ -90,7 +103,7 @@ pub(crate) fn choose(
         best = Choice { layout, estimate: Estimate { total_ns, ..best.estimate }, moved };
     }
     let (mut layout, mut moved) = (best.layout.clone(), best.moved.clone());
-    duplicate(graph, order, estimator, admitted, &mut layout, &mut moved);
+    duplicate(request, estimator, &mut layout, &mut moved);
     let total_ns = total(&layout);
     if total_ns < best.estimate.total_ns {
         best = Choice { layout, estimate: Estimate { total_ns, ..best.estimate }, moved };
@@ -102,4 +115,17 @@ pub(crate) fn choose(
         best = Choice { layout: host, estimate: Estimate { total_ns: host_ns, ..best.estimate }, moved };
     }
     best
+}
+
+/// Estimates a partition anew after its segments were split; those of its bodies are settled.
+pub fn settle_estimate(
+    graph: &Graph,
+    symbols: &Symbols,
+    target: &Target,
+    cost: &CostModel,
+    partition: &mut Partition,
+) {
+    if let Ok(constants) = cost.constants(target) {
+        partition.estimate.total_ns = cost::total(graph, symbols, &constants, partition);
+    }
 }

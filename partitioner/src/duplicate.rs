@@ -5,6 +5,7 @@
 //! A copy reads what the node reads, made earlier, so no cycle can arise.
 
 use crate::{
+    choose::Request,
     cost::{DEVICE, Estimator, HOST, OpClass},
     layout::Layout,
     refine::Moved,
@@ -26,15 +27,14 @@ struct Duplicate<'a> {
     present: Vec<[bool; 2]>,
 }
 
-/// Copies nodes while the estimate falls, users first. `admitted` says what an engine takes. O(nodes + edges).
+/// Copies nodes while the estimate falls, users first. O(nodes + edges).
 pub(crate) fn duplicate(
-    graph: &Graph,
-    order: &[NodeId],
+    request: &Request<'_>,
     estimator: &Estimator,
-    admitted: &dyn Fn(NodeId) -> bool,
     layout: &mut Layout,
     moved: &mut HashMap<NodeId, Moved>,
 ) {
+    let Request { graph, order, admitted, scheduled, .. } = *request;
     let mut present = vec![[false; 2]; graph.value_count()];
     for &input in graph.inputs() {
         present[input.index()][HOST] = true;
@@ -49,6 +49,10 @@ pub(crate) fn duplicate(
     }
     let mut state = Duplicate { graph, estimator, layout, present };
     for &id in order.iter().rev() {
+        // The schedule computes nothing itself: what it and its bodies read is made by a segment before it.
+        if graph.successors(id).any(scheduled) {
+            continue;
+        }
         state.consider(id, admitted, moved);
     }
     layout.close_gaps(order);

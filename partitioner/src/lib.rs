@@ -12,17 +12,23 @@ mod layout;
 mod operators;
 mod page;
 mod partition;
+mod parts;
 mod refine;
 mod report;
 mod resegment;
+mod rows;
 mod runs;
+mod schedule;
 mod segments;
 mod sizes;
 mod text;
 
-pub use choose::Estimate;
+pub use choose::{Estimate, settle_estimate};
 pub use cost::{CostModel, CostModelError};
-pub use partition::{Forced, Partition, Placement, Segment, SegmentKind, partition, partition_with};
+pub use partition::{
+    Body, Forced, GraphPath, Partition, Placement, Segment, SegmentKind, partition, partition_with,
+};
+pub use parts::{Part, body_graph};
 pub use report::{
     CrossingRow, EstimateRow, FailureRow, ModelInfo, NodeRow, PlacementName, Report, SegmentRow,
     SegmentStatus, SourceNode, TargetReport, Timings, Totals, target_report,

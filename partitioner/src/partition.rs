@@ -1,10 +1,11 @@
 //! From admission to segments.
 
 use crate::{
-    choose::{Choice, Estimate, choose},
-    cost::{CostModel, Estimator, HOST},
+    choose::{Choice, Estimate, Request, choose},
+    cost::{Constants, CostModel, Estimator, HOST},
     layout::Layout,
     refine::Moved,
+    schedule::{self, Scheduled},
     segments::segments,
 };
 use std::collections::{HashMap, HashSet};
@@ -18,13 +19,20 @@ pub enum Placement {
     Engine(usize),
     /// On the host, in this segment, for this reason.
     Host(usize, Refusal),
+    /// Control flow that the schedule runs: the step of this number. The reason says why no engine holds it.
+    Schedule(usize, Refusal),
 }
 
 impl Placement {
     /// The segment that the node is at home in.
     pub fn segment(&self) -> usize {
-        let (Placement::Engine(k) | Placement::Host(k, _)) = self;
+        let (Placement::Engine(k) | Placement::Host(k, _) | Placement::Schedule(k, _)) = self;
         *k
+    }
+
+    pub(crate) fn segment_mut(&mut self) -> &mut usize {
+        let (Placement::Engine(k) | Placement::Host(k, _) | Placement::Schedule(k, _)) = self;
+        k
     }
 }
 
@@ -35,12 +43,15 @@ pub enum SegmentKind {
     Engine,
     /// Run by the host backend.
     Host,
+    /// One control flow node, run by the schedule.
+    Schedule,
 }
 
 /// Nodes that run together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
-    /// Name, unique in the partition: `engine_0`, `host_1`.
+    /// Name, unique in the partition: `engine_0`, `host_1`; in a body with the path of the body before it
+    /// (`if_3/then_branch/engine_0`). Of control flow, the path of its node.
     pub id: String,
     /// Kind.
     pub kind: SegmentKind,
@@ -55,14 +66,34 @@ pub struct Segment {
     pub bytes_in: Option<u64>,
     /// Bytes of the outputs, likewise.
     pub bytes_out: Option<u64>,
+    /// Of control flow: the partitions of its subgraphs.
+    pub bodies: Vec<Body>,
 }
+
+/// A subgraph of a node that the schedule runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Body {
+    /// The attribute that holds it: `then_branch`, `else_branch`, `body`.
+    pub attr: String,
+    /// Its partition.
+    pub partition: Partition,
+}
+
+/// Which graph of a module: the nodes that hold it, outermost first, each with the number of its subgraph. Empty for the
+/// model's own graph.
+pub type GraphPath = Vec<(NodeId, usize)>;
 
 /// A partition: segments in an order in which they can run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Partition {
+    /// The graph.
+    pub graph: GraphPath,
+    /// The graph by names (`if_3/then_branch`); empty for the model's own.
+    pub path: String,
     /// Segments in schedule order.
     pub segments: Vec<Segment>,
-    /// Placement of every node of the graph (nodes of subgraphs go with the node that holds them).
+    /// Placement of every node of the graph. Nodes of subgraphs go with the node that holds them, unless the schedule
+    /// runs it: then the partitions of its bodies place them.
     pub placement: HashMap<NodeId, Placement>,
     /// What it is estimated to take.
     pub estimate: Estimate,
@@ -71,8 +102,8 @@ pub struct Partition {
     pub host_ns: HashMap<NodeId, u64>,
 }
 
-/// Nodes that must go to the host whatever the oracle says, with the reason: what a failed build found.
-pub type Forced = HashMap<NodeId, Refusal>;
+/// Nodes that no engine takes whatever the oracle says, with the reason: what a failed build found.
+pub type Forced = HashMap<(GraphPath, NodeId), Refusal>;
 
 /// Partitions a graph for a target by the default cost model; see [`partition_with`].
 ///
@@ -90,8 +121,9 @@ pub fn partition(
 
 /// Partitions a graph for a target.
 ///
-/// Admission and clustering are linear; each node that a boundary check expels costs one more round over the segments
-/// that changed.
+/// A control flow node that no engine holds is run by the schedule when something in its bodies is worth an engine: the
+/// bodies are then partitioned in turn, to any depth. Admission and clustering are linear; each node that a boundary
+/// check expels costs one more round over the segments that changed.
 ///
 /// # Errors
 /// The nodes of a cycle.
@@ -103,56 +135,114 @@ pub fn partition_with(
     forced: &Forced,
     cost: &CostModel,
 ) -> Result<Partition, Vec<NodeId>> {
-    let order = graph.topo_order()?;
-    let mut refusals: HashMap<NodeId, Refusal> = forced.clone();
-    for &id in &order {
-        if !refusals.contains_key(&id)
-            && let Err(refusal) = oracle.admit(NodeView::new(graph, symbols, id), target)
-        {
-            refusals.insert(id, refusal);
-        }
-    }
     // Constants that make no sense were refused when they were read.
     let constants = cost.constants(target).ok();
-    let estimator = constants.map(|constants| Estimator::new(graph, symbols, &order, &constants));
-    let mut checked: HashSet<Vec<NodeId>> = HashSet::new();
-    loop {
-        let Choice { layout, estimate, moved } =
-            choose(graph, symbols, &order, estimator.as_ref(), cost.places(), &|id| {
-                !refusals.contains_key(&id)
-            });
-        let segments = segments(graph, symbols, &order, &layout);
-        let mut expelled = Vec::new();
-        for segment in segments.iter().filter(|segment| segment.kind == SegmentKind::Engine) {
-            if checked.contains(&segment.nodes) {
-                continue;
-            }
-            match oracle.check_segment(
-                graph,
-                symbols,
-                &segment.nodes,
-                &segment.inputs,
-                &segment.outputs,
-                target,
-            ) {
-                Ok(()) => {
-                    checked.insert(segment.nodes.clone());
-                }
-                Err(refusal) => expelled.extend(expel(graph, symbols, segment, refusal)),
+    let places = cost.places();
+    Partitioner { symbols, target, oracle, forced, constants, places }.graph(graph, Vec::new(), String::new())
+}
+
+/// What is the same for all graphs of a module.
+pub(crate) struct Partitioner<'a> {
+    pub symbols: &'a Symbols,
+    target: &'a Target,
+    oracle: &'a dyn Oracle,
+    forced: &'a Forced,
+    pub constants: Option<Constants>,
+    /// Whether cost decides.
+    pub places: bool,
+}
+
+impl Partitioner<'_> {
+    /// Partitions one graph.
+    pub fn graph(&self, graph: &Graph, path: GraphPath, name: String) -> Result<Partition, Vec<NodeId>> {
+        let Partitioner { symbols, target, oracle, .. } = *self;
+        let order = graph.topo_order()?;
+        let forced = self.forced.iter().filter(|((at, _), _)| *at == path);
+        let mut refusals: HashMap<NodeId, Refusal> =
+            forced.map(|((_, node), refusal)| (*node, refusal.clone())).collect();
+        for &id in &order {
+            if !refusals.contains_key(&id)
+                && let Err(refusal) = oracle.admit(NodeView::new(graph, symbols, id), target)
+            {
+                refusals.insert(id, refusal);
             }
         }
-        if expelled.is_empty() {
+        let mut partition = Partition { graph: path, path: name, ..Partition::default() };
+        let mut estimator =
+            self.constants.as_ref().map(|constants| Estimator::new(graph, symbols, &order, constants));
+        let mut scheduled: HashMap<NodeId, Scheduled> = HashMap::new();
+        let mut looked_at: HashSet<NodeId> = HashSet::new();
+        // What the schedule saves over control flow on the host.
+        let mut saved = 0;
+        let mut checked: HashSet<Vec<NodeId>> = HashSet::new();
+        loop {
+            for &id in order.iter().filter(|id| refusals.contains_key(id)) {
+                if schedule::is_control_flow(graph, id)
+                    && looked_at.insert(id)
+                    && let Some(found) = schedule::bodies(self, graph, &partition, id, estimator.as_ref())
+                {
+                    if let Some(estimator) = &mut estimator {
+                        saved += estimator.work(id)[HOST].saturating_sub(found.host_ns);
+                        estimator.set_host_work(id, found.host_ns);
+                    }
+                    scheduled.insert(id, found);
+                }
+            }
+            let request = Request {
+                graph,
+                symbols,
+                order: &order,
+                admitted: &|id| !refusals.contains_key(&id),
+                scheduled: &|id| scheduled.contains_key(&id),
+                whole: partition.graph.is_empty(),
+            };
+            let choice = choose(&request, estimator.as_ref(), self.places);
+            let Choice { layout, mut estimate, moved } = choice;
+            let segments = segments(graph, symbols, &order, &layout, &partition.path);
+            let mut expelled = Vec::new();
+            for segment in segments.iter().filter(|segment| segment.kind == SegmentKind::Engine) {
+                if checked.contains(&segment.nodes) {
+                    continue;
+                }
+                match oracle.check_segment(
+                    graph,
+                    symbols,
+                    &segment.nodes,
+                    &segment.inputs,
+                    &segment.outputs,
+                    target,
+                ) {
+                    Ok(()) => {
+                        checked.insert(segment.nodes.clone());
+                    }
+                    Err(refusal) => expelled.extend(expel(graph, symbols, segment, refusal)),
+                }
+            }
+            if !expelled.is_empty() {
+                refusals.extend(expelled);
+                continue;
+            }
             for (&node, moved) in &moved {
                 refusals.entry(node).or_insert_with(|| for_cost(moved));
             }
-            let mut partition = finish(&order, &layout, segments, refusals, estimate);
+            place(&mut partition, &order, &layout, segments, refusals);
             if let Some(estimator) = &estimator {
                 partition.host_ns = host_ns(graph, &layout, estimator, &partition.placement);
+                estimate.maximal_ns += saved;
+                estimate.host_ns += saved;
+            }
+            partition.estimate = estimate;
+            schedule::set_apart(graph, symbols, &mut partition, &mut scheduled);
+            if let Some(constants) = self.constants.as_ref().filter(|_| !scheduled_none(&partition)) {
+                partition.estimate.total_ns = crate::cost::total(graph, symbols, constants, &partition);
             }
             return Ok(partition);
         }
-        refusals.extend(expelled);
     }
+}
+
+fn scheduled_none(partition: &Partition) -> bool {
+    partition.segments.iter().all(|segment| segment.kind != SegmentKind::Schedule)
 }
 
 /// Why a node that an engine would take is on the host.
@@ -217,13 +307,13 @@ fn is_unbounded(graph: &Graph, symbols: &Symbols, value: ValueId) -> bool {
     shape.iter().any(|dim| symbols.interval(dim).max.is_none())
 }
 
-fn finish(
+fn place(
+    partition: &mut Partition,
     order: &[NodeId],
     layout: &Layout,
     segments: Vec<Segment>,
     mut refusals: HashMap<NodeId, Refusal>,
-    estimate: Estimate,
-) -> Partition {
+) {
     let mut index: HashMap<u32, usize> = HashMap::new();
     let mut numbers: Vec<u32> = order.iter().flat_map(|&id| layout.places(id)).collect();
     numbers.sort_unstable();
@@ -244,7 +334,8 @@ fn finish(
         };
         placement.insert(node, place);
     }
-    Partition { segments, placement, estimate, host_ns: HashMap::new() }
+    partition.segments = segments;
+    partition.placement = placement;
 }
 
 fn host_ns(

@@ -1,13 +1,13 @@
 //! The report: stable keys, one row a source node.
 
 use crate::{
-    partition::{Partition, Placement, Segment, SegmentKind},
-    sizes::value_bytes,
+    partition::Partition,
+    rows::{Rows, rows},
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use trtc_bundle::Target;
-use trtc_ir::{Code, Graph, NodeId, NodeView, Oracle, Refusal, Symbols, ValueId};
+use trtc_ir::{Graph, Oracle, Symbols};
 
 /// A partition report, of one model for one or several targets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,11 +64,11 @@ pub struct TargetReport {
     pub target: Target,
     /// Sums.
     pub totals: Totals,
-    /// Segments in schedule order.
+    /// Segments in schedule order; those of bodies stand where the control flow does.
     pub segments: Vec<SegmentRow>,
     /// Source nodes.
     pub nodes: Vec<NodeRow>,
-    /// Values that leave a segment or the graph's inputs for a segment, in schedule order.
+    /// Values that leave a segment, control flow or the graph's inputs for another, in schedule order.
     #[serde(default)]
     pub crossings: Vec<CrossingRow>,
     /// What the partition is estimated to take, against maximal clusters and the host alone.
@@ -92,7 +92,8 @@ pub struct EstimateRow {
     pub host_ns: u64,
 }
 
-/// A value that crosses between segments, or between one and the graph's inputs and outputs.
+/// A value that crosses between segments, or between one and the graph's inputs and outputs. Those inside of bodies have
+/// the body's path before their names; what a body reads from outside keeps its one row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrossingRow {
     /// Name of the value.
@@ -102,9 +103,9 @@ pub struct CrossingRow {
     pub ty: String,
     /// Bytes at the optimum of the ranges; absent when they cannot be told.
     pub bytes: Option<u64>,
-    /// Segment that makes it; absent for an input of the graph.
+    /// Segment, or control flow node run by the schedule, that makes it; absent for an input of the model.
     pub from: Option<String>,
-    /// Segments that read it.
+    /// Segments, and control flow nodes run by the schedule, that read it.
     pub to: Vec<String>,
     /// Whether it is an output of the graph.
     pub output: bool,
@@ -212,11 +213,11 @@ pub struct NodeRow {
     pub op: String,
     /// Where it runs.
     pub placement: PlacementName,
-    /// Segment; absent for folded and removed nodes.
+    /// Segment; absent for folded and removed nodes, and for control flow that the schedule runs.
     pub segment: Option<String>,
-    /// Code of the refusal; host nodes only.
+    /// Code of the refusal; nodes on the host, and control flow run by the schedule.
     pub code: Option<String>,
-    /// Why it is there.
+    /// Why no engine has it.
     pub reason: Option<String>,
     /// What would move it to an engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -277,29 +278,11 @@ pub fn target_report(
     oracle: &dyn Oracle,
     sources: &[SourceNode],
 ) -> TargetReport {
-    let mut nodes = Vec::new();
-    for (k, segment) in partition.segments.iter().enumerate() {
-        for &id in &segment.nodes {
-            // Copies in further segments are no nodes of the model.
-            let home = partition.placement.get(&id).filter(|placement| placement.segment() == k);
-            if let Some(placement) = home {
-                node_rows(
-                    graph,
-                    symbols,
-                    target,
-                    oracle,
-                    id,
-                    placement,
-                    &segment.id,
-                    partition.host_ns.get(&id).copied(),
-                    &mut nodes,
-                );
-            }
-        }
-    }
+    let Rows { nodes, segments, crossings, boundary_bytes, boundary_casts } =
+        rows(graph, symbols, target, partition, oracle);
     let nodes = by_source(nodes, sources);
     let count = |placement| nodes.iter().filter(|row| row.placement == placement).count();
-    let kind = |kind| partition.segments.iter().filter(|segment| segment.kind == kind).count();
+    let kind = |kind| segments.iter().filter(|segment| segment.kind == kind).count();
     let totals = Totals {
         nodes: nodes.len(),
         folded: count(PlacementName::Folded),
@@ -307,33 +290,11 @@ pub fn target_report(
         engine_nodes: count(PlacementName::Engine),
         host_nodes: count(PlacementName::Host),
         schedule_nodes: count(PlacementName::Schedule),
-        engines: kind(SegmentKind::Engine),
-        host_segments: kind(SegmentKind::Host),
-        boundary_bytes: boundary_bytes(graph, symbols, partition),
-        boundary_casts: boundary_casts(graph, partition),
+        engines: kind("engine"),
+        host_segments: kind("host"),
+        boundary_bytes,
+        boundary_casts,
     };
-    let name_of = |&value: &ValueId| graph[value].name.to_string();
-    let segments = partition
-        .segments
-        .iter()
-        .map(|segment| SegmentRow {
-            id: segment.id.clone(),
-            kind: if segment.kind == SegmentKind::Engine { "engine" } else { "host" }.to_owned(),
-            nodes: segment.nodes.iter().map(|&id| graph[id].name.to_string()).collect(),
-            inputs: segment.inputs.iter().map(name_of).collect(),
-            outputs: segment.outputs.iter().map(name_of).collect(),
-            bytes_in: segment.bytes_in,
-            bytes_out: segment.bytes_out,
-            status: if segment.kind == SegmentKind::Engine {
-                SegmentStatus::Planned
-            } else {
-                SegmentStatus::Host
-            },
-            build_s: None,
-            engine_bytes: None,
-            cached: false,
-        })
-        .collect();
     let e = partition.estimate;
     let estimate = EstimateRow {
         total_ns: e.total_ns,
@@ -341,7 +302,6 @@ pub fn target_report(
         maximal_engines: e.maximal_engines,
         host_ns: e.host_ns,
     };
-    let crossings = crossings(graph, symbols, partition);
     TargetReport {
         target: target.clone(),
         totals,
@@ -353,7 +313,8 @@ pub fn target_report(
     }
 }
 
-/// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does.
+/// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does, and else with
+/// the schedule when one does.
 fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
     let index: HashMap<&str, usize> =
         rows.iter().enumerate().map(|(k, row)| (row.name.as_str(), k)).collect();
@@ -363,8 +324,8 @@ fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
         let mine: Vec<usize> =
             source.nodes.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
         mine.iter().for_each(|&k| used[k] = true);
-        let on_host = mine.iter().find(|&&k| rows[k].placement == PlacementName::Host);
-        let row = match on_host.or(mine.first()) {
+        let at = |placement| mine.iter().find(|&&k| rows[k].placement == placement);
+        let row = match at(PlacementName::Host).or(at(PlacementName::Schedule)).or(mine.first()) {
             Some(&k) => NodeRow { name: source.name.clone(), op: source.op.clone(), ..rows[k].clone() },
             None => NodeRow {
                 name: source.name.clone(),
@@ -381,129 +342,4 @@ fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
     }
     result.extend(rows.into_iter().zip(used).filter(|(_, used)| !used).map(|(row, _)| row));
     result
-}
-
-/// Bytes of every value that leaves one segment and enters another, once for each that it enters.
-fn boundary_bytes(graph: &Graph, symbols: &Symbols, partition: &Partition) -> u64 {
-    let inputs = partition.segments.iter().flat_map(|segment| &segment.inputs);
-    let crossing = inputs.filter(|&&value| graph[value].producer().is_some());
-    crossing.filter_map(|&value| value_bytes(graph, symbols, value)).sum()
-}
-
-/// Values that enter segments or leave the graph, by the order of their makers.
-fn crossings(graph: &Graph, symbols: &Symbols, partition: &Partition) -> Vec<CrossingRow> {
-    let mut rows: Vec<CrossingRow> = Vec::new();
-    let mut index: HashMap<ValueId, usize> = HashMap::new();
-    let outputs: HashSet<ValueId> = graph.outputs().iter().copied().collect();
-    let mut row = |value: ValueId, from: Option<&str>| {
-        index.insert(value, rows.len());
-        rows.push(CrossingRow {
-            value: graph[value].name.to_string(),
-            ty: graph[value].ty.show(symbols),
-            bytes: value_bytes(graph, symbols, value),
-            from: from.map(str::to_owned),
-            to: Vec::new(),
-            output: outputs.contains(&value),
-        });
-    };
-    graph.inputs().iter().for_each(|&value| row(value, None));
-    for segment in &partition.segments {
-        segment.outputs.iter().for_each(|&value| row(value, Some(&segment.id)));
-    }
-    for segment in &partition.segments {
-        for value in &segment.inputs {
-            if let Some(&k) = index.get(value) {
-                rows[k].to.push(segment.id.clone());
-            }
-        }
-    }
-    rows
-}
-
-/// Dtype conversions at boundaries: a network holds what TensorRT does not have in wider dtypes, and the host computes in
-/// f32 what it has no kernels for.
-fn boundary_casts(graph: &Graph, partition: &Partition) -> usize {
-    use trtc_bundle::DType;
-    let mut by_engine: HashSet<ValueId> = HashSet::new();
-    for segment in partition.segments.iter().filter(|segment| segment.kind == SegmentKind::Engine) {
-        by_engine.extend(segment.inputs.iter().chain(&segment.outputs));
-    }
-    let casts = |segment: &Segment, value: &ValueId| {
-        let dtype = graph[*value].ty.dtype();
-        match segment.kind {
-            SegmentKind::Engine => dtype.is_some_and(|dtype| dtype.carrier() != Some(dtype)),
-            SegmentKind::Host => {
-                by_engine.contains(value)
-                    && dtype.is_some_and(|dtype| {
-                        dtype.is_float() && !matches!(dtype, DType::F16 | DType::F32 | DType::F64)
-                    })
-            }
-        }
-    };
-    let of = |segment: &Segment| {
-        segment.inputs.iter().chain(&segment.outputs).filter(|value| casts(segment, value)).count()
-    };
-    partition.segments.iter().map(of).sum()
-}
-
-#[expect(clippy::too_many_arguments, reason = "one recursion over what the report is made of")]
-fn node_rows(
-    graph: &Graph,
-    symbols: &Symbols,
-    target: &Target,
-    oracle: &dyn Oracle,
-    id: NodeId,
-    placement: &Placement,
-    segment: &str,
-    host_ns: Option<u64>,
-    rows: &mut Vec<NodeRow>,
-) {
-    let node = &graph[id];
-    let (name, refusal) = match placement {
-        Placement::Engine(_) => (PlacementName::Engine, None),
-        Placement::Host(_, refusal) => (PlacementName::Host, Some(refusal)),
-    };
-    rows.push(NodeRow { host_ns, ..row(&node.name, &node.op.to_string(), name, segment, refusal) });
-    for (attr, body) in node.attrs.graphs() {
-        let path = format!("{}/{attr}", node.name);
-        nested(body, symbols, target, oracle, &path, name, segment, rows);
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "one recursion over what the report is made of")]
-fn nested(
-    graph: &Graph,
-    symbols: &Symbols,
-    target: &Target,
-    oracle: &dyn Oracle,
-    path: &str,
-    placement: PlacementName,
-    segment: &str,
-    rows: &mut Vec<NodeRow>,
-) {
-    for id in graph.node_ids() {
-        let node = &graph[id];
-        let name = format!("{path}/{}", node.name);
-        let refusal = (placement == PlacementName::Host).then(|| {
-            let own = oracle.admit(NodeView::new(graph, symbols, id), target).err();
-            own.unwrap_or_else(|| Refusal::new(Code::BODY, "runs with the control flow around it"))
-        });
-        rows.push(row(&name, &node.op.to_string(), placement, segment, refusal.as_ref()));
-        for (attr, body) in node.attrs.graphs() {
-            nested(body, symbols, target, oracle, &format!("{name}/{attr}"), placement, segment, rows);
-        }
-    }
-}
-
-fn row(name: &str, op: &str, placement: PlacementName, segment: &str, refusal: Option<&Refusal>) -> NodeRow {
-    NodeRow {
-        name: name.to_owned(),
-        op: op.to_owned(),
-        placement,
-        segment: Some(segment.to_owned()),
-        code: refusal.map(|refusal| refusal.code.to_string()),
-        reason: refusal.map(Refusal::to_string),
-        help: refusal.and_then(|refusal| refusal.help.clone()),
-        host_ns: None,
-    }
 }

@@ -1,11 +1,11 @@
 //! Splitting segments of a finished partition.
 
 use crate::{
-    partition::{Partition, Placement, Segment, SegmentKind},
+    partition::{Body, Partition, Placement, Segment, SegmentKind},
     sizes::value_bytes,
 };
 use std::collections::{HashMap, HashSet};
-use trtc_ir::{Graph, NodeId, Symbols, ValueId};
+use trtc_ir::{Graph, NodeId, Symbols, ValueId, infer::node_path};
 
 /// What enters and leaves a set of nodes given in topological order, if it runs on its own: values made outside (no
 /// constants) in order of first use, and values wanted outside in order of making.
@@ -48,51 +48,88 @@ pub fn split_segments(
     partition: &mut Partition,
     pieces: &Pieces<'_>,
 ) -> bool {
-    let mut parts: Vec<(SegmentKind, usize, Vec<NodeId>)> = Vec::with_capacity(partition.segments.len());
-    for (k, segment) in partition.segments.iter().enumerate() {
-        match pieces(k, segment).filter(|groups| groups.len() > 1) {
-            None => parts.push((segment.kind, k, segment.nodes.clone())),
+    split_into(graph, symbols, partition, &|k, segment| {
+        let groups = pieces(k, segment)?;
+        Some(groups.into_iter().map(|nodes| (segment.kind, nodes)).collect())
+    })
+}
+
+/// A part of a segment: its kind, the segment's index, its nodes, and the bodies of control flow.
+struct Piece {
+    kind: SegmentKind,
+    of: usize,
+    nodes: Vec<NodeId>,
+    bodies: Vec<Body>,
+}
+
+/// Groups of nodes with their kinds.
+type Groups = Vec<(SegmentKind, Vec<NodeId>)>;
+
+/// [`split_segments`] into groups of other kinds than the segment's.
+pub(crate) fn split_into(
+    graph: &Graph,
+    symbols: &Symbols,
+    partition: &mut Partition,
+    pieces: &dyn Fn(usize, &Segment) -> Option<Groups>,
+) -> bool {
+    let mut parts: Vec<Piece> = Vec::with_capacity(partition.segments.len());
+    let mut changed = false;
+    let segments = std::mem::take(&mut partition.segments);
+    for (k, segment) in segments.iter().enumerate() {
+        let groups = pieces(k, segment);
+        match groups.filter(|groups| groups.len() > 1 || groups.iter().any(|group| group.0 != segment.kind)) {
+            None => {
+                let (nodes, bodies) = (segment.nodes.clone(), segment.bodies.clone());
+                parts.push(Piece { kind: segment.kind, of: k, nodes, bodies });
+            }
             Some(groups) => {
+                changed = true;
                 let groups = with_copies(graph, partition, k, segment, groups);
-                parts.extend(groups.into_iter().map(|nodes| (segment.kind, k, nodes)));
+                let piece = |(kind, nodes)| Piece { kind, of: k, nodes, bodies: Vec::new() };
+                parts.extend(groups.into_iter().map(piece));
             }
         }
     }
-    if parts.len() == partition.segments.len() {
+    if !changed {
+        partition.segments = segments;
         return false;
     }
     // Where each node is at home, and all places where it stands.
     let mut places: HashMap<NodeId, Vec<usize>> = HashMap::new();
-    for (at, (_, old, nodes)) in parts.iter().enumerate() {
+    for (at, Piece { of, nodes, .. }) in parts.iter().enumerate() {
         for node in nodes {
             places.entry(*node).or_default().push(at);
             if let Some(place) = partition.placement.get_mut(node) {
-                match place {
-                    Placement::Engine(home) | Placement::Host(home, _) if *home == *old => *home = at | NEW,
-                    _ => {}
+                let home = place.segment_mut();
+                if *home == *of {
+                    *home = at | NEW;
                 }
             }
         }
     }
     for place in partition.placement.values_mut() {
-        let (Placement::Engine(home) | Placement::Host(home, _)) = place;
-        *home &= !NEW;
+        *place.segment_mut() &= !NEW;
     }
     let graph_outputs: HashSet<ValueId> = graph.outputs().iter().copied().collect();
     let stands = |node: NodeId| places.get(&node).map(Vec::as_slice).unwrap_or_default();
     let (mut engines, mut hosts) = (0, 0);
     let mut segments = Vec::with_capacity(parts.len());
-    for (at, (kind, _, nodes)) in parts.iter().enumerate() {
-        let (word, k) = match kind {
-            SegmentKind::Engine => ("engine", &mut engines),
-            SegmentKind::Host => ("host", &mut hosts),
+    let homes = &partition.placement;
+    for (at, Piece { kind, nodes, bodies, .. }) in parts.iter_mut().enumerate() {
+        let number = |word: &str, k: &mut usize| {
+            *k += 1;
+            format!("{word}_{}", *k - 1)
         };
-        let id = format!("{word}_{k}");
-        *k += 1;
-        let inputs = inputs(graph, nodes, &|node| stands(node).contains(&at));
+        let name = match (*kind, nodes.first()) {
+            (SegmentKind::Engine, _) => number("engine", &mut engines),
+            (SegmentKind::Schedule, Some(&node)) => graph[node].name.to_string(),
+            _ => number("host", &mut hosts),
+        };
+        let (id, nodes) = (node_path(&partition.path, &name), std::mem::take(nodes));
+        let inputs = inputs(graph, &nodes, &|node| stands(node).contains(&at));
         let mut outputs = Vec::new();
-        for &node in nodes {
-            if partition.placement.get(&node).map(home) != Some(at) {
+        for &node in &nodes {
+            if homes.get(&node).map(Placement::segment) != Some(at) {
                 continue;
             }
             let wanted = |value: &ValueId| {
@@ -107,11 +144,12 @@ pub fn split_segments(
         segments.push(Segment {
             id,
             kind: *kind,
-            nodes: nodes.clone(),
+            nodes,
             inputs,
             outputs,
             bytes_in,
             bytes_out,
+            bodies: std::mem::take(bodies),
         });
     }
     partition.segments = segments;
@@ -121,22 +159,11 @@ pub fn split_segments(
 /// Marks indices of new segments among those of old ones.
 const NEW: usize = 1 << (usize::BITS - 1);
 
-fn home(place: &Placement) -> usize {
-    let (Placement::Engine(k) | Placement::Host(k, _)) = place;
-    *k
-}
-
 /// The groups with the segment's copies of nodes of other segments, in each group that needs them.
-fn with_copies(
-    graph: &Graph,
-    partition: &Partition,
-    k: usize,
-    segment: &Segment,
-    groups: Vec<Vec<NodeId>>,
-) -> Vec<Vec<NodeId>> {
+fn with_copies(graph: &Graph, partition: &Partition, k: usize, segment: &Segment, groups: Groups) -> Groups {
     let order: HashMap<NodeId, usize> = segment.nodes.iter().enumerate().map(|(at, &id)| (id, at)).collect();
-    let is_copy = |node: NodeId| partition.placement.get(&node).map(home) != Some(k);
-    let complete = |group: Vec<NodeId>| {
+    let is_copy = |node: NodeId| partition.placement.get(&node).map(Placement::segment) != Some(k);
+    let complete = |(kind, group): (SegmentKind, Vec<NodeId>)| {
         let mut nodes: Vec<NodeId> = group.into_iter().filter(|&node| !is_copy(node)).collect();
         let mut inside: HashSet<NodeId> = nodes.iter().copied().collect();
         let mut at = 0;
@@ -152,7 +179,7 @@ fn with_copies(
             }
         }
         nodes.sort_by_key(|node| order.get(node).copied());
-        nodes
+        (kind, nodes)
     };
-    groups.into_iter().map(complete).filter(|group| !group.is_empty()).collect()
+    groups.into_iter().map(complete).filter(|(_, nodes)| !nodes.is_empty()).collect()
 }

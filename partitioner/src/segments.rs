@@ -9,7 +9,13 @@ use std::collections::{BTreeMap, HashSet};
 use trtc_ir::{Graph, NodeId, Symbols, ValueId};
 
 /// Segments of a layout in the order in which they run. O(nodes + edges).
-pub(crate) fn segments(graph: &Graph, symbols: &Symbols, order: &[NodeId], layout: &Layout) -> Vec<Segment> {
+pub(crate) fn segments(
+    graph: &Graph,
+    symbols: &Symbols,
+    order: &[NodeId],
+    layout: &Layout,
+    path: &str,
+) -> Vec<Segment> {
     let mut members: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
     for &id in order {
         for at in layout.places(id) {
@@ -24,7 +30,7 @@ pub(crate) fn segments(graph: &Graph, symbols: &Symbols, order: &[NodeId], layou
             true => (SegmentKind::Engine, "engine", &mut engines),
             false => (SegmentKind::Host, "host", &mut hosts),
         };
-        let id = format!("{word}_{k}");
+        let id = trtc_ir::infer::node_path(path, &format!("{word}_{k}"));
         *k += 1;
         let (mut inputs, mut outputs, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         for &node in &nodes {
@@ -46,7 +52,8 @@ pub(crate) fn segments(graph: &Graph, symbols: &Symbols, order: &[NodeId], layou
         let total =
             |list: &[ValueId]| list.iter().map(|&v| value_bytes(graph, symbols, v)).sum::<Option<u64>>();
         let (bytes_in, bytes_out) = (total(&inputs), total(&outputs));
-        segments.push(Segment { id, kind, nodes, inputs, outputs, bytes_in, bytes_out });
+        let bodies = Vec::new();
+        segments.push(Segment { id, kind, nodes, inputs, outputs, bytes_in, bytes_out, bodies });
     }
     segments
 }

@@ -52,7 +52,8 @@ impl fmt::Display for TargetReport {
             t.removed
         )?;
         if t.schedule_nodes > 0 {
-            writeln!(f, "         {} control flow nodes run by the schedule", t.schedule_nodes)?;
+            let n = t.schedule_nodes;
+            writeln!(f, "         {n} control flow node{} run by the schedule", plural(n))?;
         }
         write!(f, "boundary {}", bytes(t.boundary_bytes))?;
         match t.boundary_casts {
@@ -78,12 +79,14 @@ impl fmt::Display for TargetReport {
 }
 
 fn segments(segments: &[SegmentRow], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let shown = || segments.iter().take(SEGMENTS).map(|segment| shortened(&segment.id));
+    let width = shown().map(|id| id.chars().count()).max().unwrap_or(0).max(12);
     writeln!(
         f,
-        "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
+        "  {:<width$} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
         "segment", "nodes", "in", "out", "status", "build", "engine"
     )?;
-    for segment in segments.iter().take(SEGMENTS) {
+    for (segment, id) in segments.iter().zip(shown()) {
         let size = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), bytes);
         let status = format!("{:?}", segment.status).to_lowercase();
         let build = match segment.build_s {
@@ -92,8 +95,8 @@ fn segments(segments: &[SegmentRow], f: &mut fmt::Formatter<'_>) -> fmt::Result 
         };
         let engine = segment.engine_bytes.map_or_else(String::new, bytes);
         let line = format!(
-            "  {:<12} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
-            segment.id,
+            "  {:<width$} {:>6} {:>10} {:>10}  {:<9} {:>8} {:>10}",
+            id,
             segment.nodes.len(),
             size(segment.bytes_in),
             size(segment.bytes_out),

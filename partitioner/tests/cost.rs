@@ -75,7 +75,7 @@ impl Draft {
     fn code(&self, partition: &Partition, node: &str) -> Option<Code> {
         match &partition.placement[&self.nodes[node]] {
             Placement::Engine(_) => None,
-            Placement::Host(_, refusal) => Some(refusal.code),
+            Placement::Host(_, refusal) | Placement::Schedule(_, refusal) => Some(refusal.code),
         }
     }
 }
@@ -323,8 +323,7 @@ fn check(g: &Draft, partition: &Partition) {
     }
     assert_eq!(partition.placement.len(), graph.node_count());
     for (id, placement) in &partition.placement {
-        let (Placement::Engine(k) | Placement::Host(k, _)) = placement;
-        assert!(partition.segments[*k].nodes.contains(id));
+        assert!(partition.segments[placement.segment()].nodes.contains(id));
         if let Placement::Host(_, refusal) = placement {
             let own = graph[*id].op.op_type.starts_with("Host");
             assert_eq!(refusal.code, if own { Code::NO_CONVERTER } else { Code::COST });
@@ -369,7 +368,7 @@ fn count(g: &Draft, partition: &Partition) -> u64 {
         _ if constant.contains(&id) => 0,
         (SegmentKind::Engine, _) => 1,
         (SegmentKind::Host, "Conv" | "MatMul") => 100,
-        (SegmentKind::Host, _) => 3,
+        (SegmentKind::Host | SegmentKind::Schedule, _) => 3,
     };
     let mut cost = 0;
     let mut home: HashMap<ValueId, SegmentKind> =

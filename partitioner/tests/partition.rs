@@ -114,7 +114,7 @@ fn a_node_needed_late_stands_where_it_is_needed() {
 fn forced_nodes_go_to_the_host_with_their_reason() {
     let (graph, ids) = graph(&[("A", &[]), ("B", &[0])]);
     let reason = Refusal::new(Code::BUILD_REFUSED, "the builder said no");
-    let forced = Forced::from([(ids[1], reason.clone())]);
+    let forced = Forced::from([((Vec::new(), ids[1]), reason.clone())]);
     let partition = run_with(&graph, &forced);
     assert_eq!(partition.placement[&ids[1]], Placement::Host(1, reason));
 }

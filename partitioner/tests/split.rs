@@ -110,7 +110,7 @@ fn check(graph: &Graph, partition: &Partition) {
     assert!(graph.outputs().iter().all(|value| there.contains(value)));
     assert_eq!(seen.len(), graph.node_count());
     for (node, place) in &partition.placement {
-        let (Placement::Engine(k) | Placement::Host(k, _)) = place;
+        let k = &place.segment();
         assert!(partition.segments[*k].nodes.contains(node));
         let kind =
             if matches!(place, Placement::Engine(_)) { SegmentKind::Engine } else { SegmentKind::Host };
@@ -218,6 +218,7 @@ fn copies_go_with_each_part_that_needs_them() {
         outputs,
         bytes_in: None,
         bytes_out: None,
+        bodies: Vec::new(),
     };
     let mut partition = Partition {
         segments: vec![

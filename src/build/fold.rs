@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 use trtc_bundle::DType;
 use trtc_frontends::onnx::export::{ExportRequest, WeightPlacement, export};
-use trtc_ir::Tensor;
-use trtc_partitioner::{Segment, SegmentKind};
+use trtc_ir::{Graph, Tensor};
+use trtc_partitioner::{Part, Segment, SegmentKind};
 use trtc_runtime::{
     Value,
     host::{GraphOptions, HostBackend, HostOutput, ModelSource, OrtBackend, OrtOptions},
@@ -34,10 +34,11 @@ impl<'a> Folder<'a> {
 
     /// Replaces host segments by their outputs where that can be done.
     pub fn fold(&self, prepared: &Prepared, built: &mut BuiltTarget) {
-        for (segment, outcome) in built.partition.segments.iter().zip(&mut built.segments) {
+        let parts = built.partition.parts(&prepared.module.graph);
+        for (Part { graph, segment, .. }, outcome) in parts.into_iter().zip(&mut built.segments) {
             if segment.kind == SegmentKind::Host
                 && segment.inputs.is_empty()
-                && let Some(tensors) = self.outputs(prepared, segment)
+                && let Some(tensors) = self.outputs(prepared, graph, segment)
             {
                 *outcome = BuiltSegment::Constant(tensors);
             }
@@ -61,8 +62,8 @@ impl<'a> Folder<'a> {
         self.backend.get_or_init(load).as_deref()
     }
 
-    fn outputs(&self, prepared: &Prepared, segment: &Segment) -> Option<Vec<Tensor>> {
-        let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
+    fn outputs(&self, prepared: &Prepared, graph: &Graph, segment: &Segment) -> Option<Vec<Tensor>> {
+        let symbols = &prepared.module.symbols;
         let numeric = |dtype: DType| dtype != DType::Str;
         let plain = segment.outputs.iter().all(|&v| graph[v].ty.dtype().is_some_and(numeric));
         let pure = segment.nodes.iter().all(|&id| is_pure(&graph[id]));

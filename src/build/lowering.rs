@@ -1,9 +1,8 @@
-//! Nodes of a prepared module as a network.
+//! Nodes of a graph as a network.
 
-use crate::prepare::Prepared;
 use trtc_bundle::Target;
 use trtc_converters::{LowerError, SegmentIo, lower};
-use trtc_ir::{Code, NodeId, Refusal, ValueId};
+use trtc_ir::{Code, Graph, NodeId, Refusal, Symbols, ValueId};
 use trtc_network::Lowered;
 
 /// Lowers nodes; otherwise the nodes that have to leave, and why.
@@ -11,14 +10,14 @@ use trtc_network::Lowered;
 /// # Errors
 /// Those nodes: the one that is refused, all that touch a value which cannot cross, or all of them.
 pub(crate) fn lower_nodes(
-    prepared: &Prepared,
+    graph: &Graph,
+    symbols: &Symbols,
     name: &str,
     nodes: &[NodeId],
     inputs: &[ValueId],
     outputs: &[ValueId],
     target: &Target,
 ) -> Result<Lowered, (Vec<NodeId>, Refusal)> {
-    let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     lower(graph, symbols, SegmentIo { name, nodes, inputs, outputs }, target).map_err(|error| match error {
         LowerError::Refused { node, refusal, .. } => (vec![node], refusal),
         LowerError::Boundary { value, refusal, name } => {

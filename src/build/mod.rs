@@ -20,12 +20,16 @@ mod search;
 pub use cache::{CacheUse, cache_use};
 pub use deferred::{FinishedTarget, build_deferred};
 
-use crate::{Error, Events, Options, plan::plan, prepare::Prepared};
+use crate::{
+    Error, Events, Options,
+    plan::{Cuts, plan},
+    prepare::Prepared,
+};
 use backend::{Backend, Outcome};
 use lowering::lower_nodes;
 use recover::{Budget, Recovery, Scene, recover};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -35,7 +39,7 @@ use std::{
 use trtc_bundle::{MappedFile, Target};
 use trtc_ir::{NodeId, Tensor, ValueId};
 use trtc_network::Lowered;
-use trtc_partitioner::{FailureRow, Forced, Partition, Segment, SegmentKind};
+use trtc_partitioner::{FailureRow, Forced, GraphPath, Part, Partition, Segment, SegmentKind};
 
 pub(crate) use backend::Engine;
 
@@ -55,6 +59,7 @@ pub(crate) enum BuiltSegment {
 pub(crate) struct BuiltTarget {
     pub target: Target,
     pub partition: Partition,
+    /// In the order of [`Partition::parts`].
     pub segments: Vec<BuiltSegment>,
     /// What could not be built, and what was done about it.
     pub failures: Vec<FailureRow>,
@@ -100,10 +105,10 @@ pub(crate) fn build_targets(
 }
 
 /// An engine segment, known by what it holds: a new partition keeps most segments as they were.
-type Key = (Vec<NodeId>, Vec<ValueId>, Vec<ValueId>);
+type Key = (GraphPath, Vec<NodeId>, Vec<ValueId>, Vec<ValueId>);
 
-fn key(segment: &Segment) -> Key {
-    (segment.nodes.clone(), segment.inputs.clone(), segment.outputs.clone())
+fn key(Part { partition, segment, .. }: &Part<'_>) -> Key {
+    (partition.graph.clone(), segment.nodes.clone(), segment.inputs.clone(), segment.outputs.clone())
 }
 
 /// What an attempt at a segment gave.
@@ -120,7 +125,7 @@ fn build_target(
     events: &dyn Events,
 ) -> Result<BuiltTarget, Error> {
     let budget = Budget::new(options, backend.time_limit());
-    let (mut forced, mut cuts) = (Forced::new(), HashSet::new());
+    let (mut forced, mut cuts) = (Forced::new(), Cuts::new());
     let mut engines: HashMap<Key, (Lowered, Option<Engine>)> = HashMap::new();
     // Engines of trial builds, whose networks have another name.
     let mut trials: HashMap<Key, (Lowered, Engine)> = HashMap::new();
@@ -130,51 +135,52 @@ fn build_target(
         let start = Instant::now();
         let partition = plan(prepared, target, &forced, &cuts, options)?;
         spent.partition_s += start.elapsed().as_secs_f64();
-        let is_engine = |segment: &&Segment| segment.kind == SegmentKind::Engine;
-        for segment in partition.segments.iter().filter(is_engine) {
-            if let Some((mut lowered, engine)) = trials.remove(&key(segment)) {
-                lowered.network.name.clone_from(&segment.id);
+        let parts = partition.parts(&prepared.module.graph);
+        let is_engine = |part: &&Part<'_>| part.segment.kind == SegmentKind::Engine;
+        for part in parts.iter().filter(is_engine) {
+            if let Some((mut lowered, engine)) = trials.remove(&key(part)) {
+                lowered.network.name.clone_from(&part.segment.id);
                 backend.keep(&lowered, target, &engine);
-                engines.insert(key(segment), (lowered, Some(engine)));
+                engines.insert(key(part), (lowered, Some(engine)));
             }
         }
-        let todo: Vec<&Segment> = partition
-            .segments
+        let todo: Vec<Part<'_>> = parts
             .iter()
             .filter(is_engine)
-            .filter(|segment| !engines.contains_key(&key(segment)))
+            .filter(|part| !engines.contains_key(&key(part)))
+            .copied()
             .collect();
-        let scene = |segment| Scene { prepared, backend, options, target, segment, budget: &budget };
-        let attempts = in_parallel(backend.cores(), &todo, |segment| attempt(&scene(segment), events));
+        let scene = |part: &_| Scene { prepared, backend, options, target, part: *part, budget: &budget };
+        let attempts = in_parallel(backend.cores(), &todo, |part| attempt(&scene(part), events));
         let mut failed = false;
-        for (segment, result) in todo.into_iter().zip(attempts) {
+        for (part, result) in todo.into_iter().zip(attempts) {
             let (attempt, convert_s) = result?;
             spent.convert_s += convert_s;
             match attempt {
                 Attempt::Done(done) => {
-                    engines.insert(key(segment), *done);
+                    engines.insert(key(&part), *done);
                 }
                 Attempt::Failed(recovery) => {
                     failed = true;
                     spent.recover_s += recovery.seconds;
-                    tell(events, target, segment, &recovery);
+                    tell(events, target, part.segment, &recovery);
                     let Recovery { host, cuts: places, engines: made, rows, .. } = *recovery;
-                    forced.extend(host);
-                    cuts.extend(places);
+                    let path = &part.partition.graph;
+                    forced.extend(host.into_iter().map(|(node, refusal)| ((path.clone(), node), refusal)));
+                    cuts.extend(places.into_iter().map(|node| (path.clone(), node)));
                     failures.extend(rows);
                     for (nodes, lowered, engine) in made {
-                        let (inputs, outputs) = trtc_partitioner::boundary(&prepared.module.graph, &nodes);
-                        trials.insert((nodes, inputs, outputs), (lowered, engine));
+                        let (inputs, outputs) = trtc_partitioner::boundary(part.graph, &nodes);
+                        trials.insert((path.clone(), nodes, inputs, outputs), (lowered, engine));
                     }
                 }
             }
         }
         if !failed {
-            let segments = partition
-                .segments
+            let segments = parts
                 .iter()
-                .map(|segment| match engines.remove(&key(segment)) {
-                    Some((lowered, engine)) if segment.kind == SegmentKind::Engine => {
+                .map(|part| match engines.remove(&key(part)) {
+                    Some((lowered, engine)) if part.segment.kind == SegmentKind::Engine => {
                         BuiltSegment::Engine { lowered: Box::new(lowered), engine }
                     }
                     _ => BuiltSegment::Host,
@@ -187,10 +193,11 @@ fn build_target(
 
 /// Lowers and builds one segment; also the seconds that lowering took.
 fn attempt(scene: &Scene<'_>, events: &dyn Events) -> Result<(Attempt, f64), Error> {
-    let Scene { prepared, backend, target, segment, .. } = *scene;
+    let Scene { prepared, backend, target, part: Part { graph, segment, .. }, .. } = *scene;
+    let symbols = &prepared.module.symbols;
     let start = Instant::now();
     let lowered =
-        lower_nodes(prepared, &segment.id, &segment.nodes, &segment.inputs, &segment.outputs, target);
+        lower_nodes(graph, symbols, &segment.id, &segment.nodes, &segment.inputs, &segment.outputs, target);
     let convert_s = start.elapsed().as_secs_f64();
     let lowered = match lowered {
         Ok(lowered) => lowered,

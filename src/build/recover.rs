@@ -13,9 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 use trtc_bundle::Target;
-use trtc_ir::{Code, NodeId, Refusal};
+use trtc_ir::{Code, NodeId, Refusal, infer::node_path};
 use trtc_network::Lowered;
-use trtc_partitioner::{FailureRow, Segment, boundary};
+use trtc_partitioner::{FailureRow, Part, boundary};
 
 /// Wall-clock time that a target's failures may take to be looked into; shared by its segments.
 #[derive(Debug)]
@@ -56,12 +56,11 @@ pub(crate) struct Recovery {
 impl Recovery {
     /// Nodes that could not be lowered after all.
     pub fn of_lowering(scene: &Scene<'_>, nodes: Vec<NodeId>, refusal: Refusal) -> Recovery {
-        let graph = &scene.prepared.module.graph;
         let row = FailureRow {
-            segment: scene.segment.id.clone(),
+            segment: scene.part.segment.id.clone(),
             code: refusal.code.to_string(),
             words: refusal.why.clone(),
-            nodes: nodes.iter().map(|&id| graph[id].name.to_string()).collect(),
+            nodes: nodes.iter().map(|&id| scene.name(id)).collect(),
             split_at: None,
             trial_builds: 0,
             recover_s: 0.0,
@@ -83,8 +82,16 @@ pub(crate) struct Scene<'a> {
     pub backend: &'a Backend<'a>,
     pub options: &'a Options,
     pub target: &'a Target,
-    pub segment: &'a Segment,
+    /// The segment, with its graph.
+    pub part: Part<'a>,
     pub budget: &'a Budget,
+}
+
+impl Scene<'_> {
+    /// Path of a node of the segment.
+    fn name(&self, id: NodeId) -> String {
+        node_path(&self.part.partition.path, &self.part.graph[id].name)
+    }
 }
 
 /// Finds out what to do about `failure` of the segment's network, which took so many seconds to fail.
@@ -98,11 +105,12 @@ pub(crate) fn recover(
     failed_s: f64,
 ) -> Result<Recovery, Error> {
     let start = Instant::now();
-    let graph = &scene.prepared.module.graph;
-    let nodes = &scene.segment.nodes;
+    let graph = scene.part.graph;
+    let segment = scene.part.segment;
+    let nodes = &segment.nodes;
     let refusal = Refusal::new(failure.code, failure.words.clone());
     if let Some(folder) = &scene.options.keep_failures {
-        failures::keep(folder, &scene.segment.id, scene.target, &refusal, lowered);
+        failures::keep(folder, &scene.part.segment.id, scene.target, &refusal, lowered);
     }
     let is_named = |id: &&NodeId| failure.nodes.iter().any(|name| **name == *graph[**id].name);
     let hints: Vec<NodeId> = nodes.iter().filter(is_named).copied().collect();
@@ -127,7 +135,7 @@ pub(crate) fn recover(
     }
     scene.budget.take(start.elapsed());
     let seconds = failed_s + start.elapsed().as_secs_f64();
-    let names = |ids: &[NodeId]| ids.iter().map(|&id| graph[id].name.to_string()).collect::<Vec<String>>();
+    let names = |ids: &[NodeId]| ids.iter().map(|&id| scene.name(id)).collect::<Vec<String>>();
     let mut recovery =
         Recovery { host: Vec::new(), cuts: Vec::new(), engines, rows: Vec::new(), builds, seconds };
     for finding in found {
@@ -136,15 +144,16 @@ pub(crate) fn recover(
             Finding::Cut(node, refusal) => (Vec::new(), Some(node), refusal),
         };
         if let (Some(folder), Some(smallest)) = (&scene.options.keep_failures, failed.remove(&nodes)) {
-            let stem = format!("{}-{}", scene.segment.id, nodes.first().map_or("", |&id| &graph[id].name));
+            let stem =
+                format!("{}-{}", scene.part.segment.id, nodes.first().map_or("", |&id| &graph[id].name));
             failures::keep(folder, &stem, scene.target, &refusal, &smallest);
         }
         recovery.rows.push(FailureRow {
-            segment: scene.segment.id.clone(),
+            segment: scene.part.segment.id.clone(),
             code: refusal.code.to_string(),
             words: refusal.why.clone(),
             nodes: names(&nodes),
-            split_at: cut.map(|node| graph[node].name.to_string()),
+            split_at: cut.map(|node| scene.name(node)),
             trial_builds: builds,
             recover_s: seconds,
         });
@@ -172,7 +181,7 @@ impl Builds<'_> {
     fn limit(&self, nodes: usize) -> Duration {
         const LEAST: Duration = Duration::from_secs(10);
         let whole = self.scene.backend.time_limit();
-        let share = whole.mul_f64(nodes as f64 / self.scene.segment.nodes.len().max(1) as f64);
+        let share = whole.mul_f64(nodes as f64 / self.scene.part.segment.nodes.len().max(1) as f64);
         share.max(LEAST).min(whole)
     }
 }
@@ -181,9 +190,10 @@ impl Trials for Builds<'_> {
     type Failure = Refusal;
 
     fn build(&mut self, nodes: &[NodeId]) -> Verdict<Refusal> {
-        let Scene { prepared, backend, target, .. } = *self.scene;
-        let (inputs, outputs) = boundary(&prepared.module.graph, nodes);
-        let Ok(lowered) = lower_nodes(prepared, "part", nodes, &inputs, &outputs, target) else {
+        let Scene { prepared, backend, target, part, .. } = *self.scene;
+        let (inputs, outputs) = boundary(part.graph, nodes);
+        let symbols = &prepared.module.symbols;
+        let Ok(lowered) = lower_nodes(part.graph, symbols, "part", nodes, &inputs, &outputs, target) else {
             return Verdict::Unresolved;
         };
         self.builds += 1;
@@ -211,7 +221,7 @@ impl Trials for Builds<'_> {
     }
 
     fn between(&self, nodes: &[NodeId]) -> Vec<NodeId> {
-        let graph = &self.scene.prepared.module.graph;
+        let graph = self.scene.part.graph;
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else { return Vec::new() };
         let inside: HashSet<NodeId> = nodes.iter().copied().collect();
         let reached = |from: NodeId, forward: bool| {

@@ -218,8 +218,11 @@ fn show_opsets(opsets: &[(String, i64)]) -> String {
 fn target(bundle: &Bundle, plan: &TargetPlan, out: &mut Out) -> Result<()> {
     let manifest = bundle.manifest();
     out.line(format_args!("\ntarget   {}", plan.target))?;
+    let width = plan.segments.iter().map(|segment| segment.id.chars().count()).max().unwrap_or(0);
+    // Paths of nested bodies may be longer than a line.
+    let width = width.clamp(12, 48);
     out.line(format_args!(
-        "  {:<12} {:<9} {:>10}  {:<10} {}",
+        "  {:<width$} {:<9} {:>10}  {:<10} {}",
         "segment", "status", "bytes", "opset", "hash"
     ))?;
     for segment in &plan.segments {
@@ -233,7 +236,7 @@ fn target(bundle: &Bundle, plan: &TargetPlan, out: &mut Out) -> Result<()> {
         };
         let hash = hash.get(..16).unwrap_or(&hash);
         let (id, status) = (&segment.id, status(segment));
-        out.line(format_args!("  {id:<12} {status:<9} {bytes:>10}  {opset:<10} {hash}"))?;
+        out.line(format_args!("  {id:<width$} {status:<9} {bytes:>10}  {opset:<10} {hash}"))?;
         for (arrow, ids) in [("<-", &segment.inputs), ("->", &segment.outputs)] {
             for value in ids.iter().filter_map(|id| plan.values.get(id.index())) {
                 out.line(format_args!("    {arrow} {}  {}", value.name, show_type(value)))?;
@@ -264,6 +267,11 @@ fn steps(plan: &TargetPlan, steps: &[Step], depth: usize, out: &mut Out) -> Resu
             Step::Loop { trip_count, body, .. } => {
                 let count = trip_count.map_or("until its condition ends it", value);
                 out.line(format_args!("{pad}loop {count}"))?;
+                block(body, out)?;
+            }
+            Step::Scan { scanned, body, .. } => {
+                let parts: Vec<&str> = scanned.iter().map(|part| value(part.value)).collect();
+                out.line(format_args!("{pad}scan {}", parts.join(", ")))?;
                 block(body, out)?;
             }
             _ => out.line(format_args!("{pad}a step that this version does not know"))?,

@@ -5,6 +5,7 @@
 
 mod cache;
 mod constants;
+mod control_flow;
 mod deferred;
 mod opsets;
 mod recover;

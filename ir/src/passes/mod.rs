@@ -17,6 +17,7 @@ pub mod dce;
 pub mod empties;
 pub mod fold;
 pub mod identity;
+pub mod names;
 pub mod narrow;
 pub mod pin;
 pub mod sequences;

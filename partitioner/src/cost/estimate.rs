@@ -4,7 +4,12 @@ use super::{
     Constants, OpClass, Side,
     work::{Work, class, work},
 };
-use crate::{layout::Layout, sizes::binding_bytes};
+use crate::{
+    layout::Layout,
+    partition::{Partition, Placement, SegmentKind},
+    sizes::binding_bytes,
+};
+use smallvec::SmallVec;
 use trtc_ir::{Graph, NodeId, Symbols, ValueId};
 
 /// Index of the device in pairs `[device, host]`.
@@ -36,6 +41,11 @@ pub(crate) struct Crossing {
     pub handover: u64,
 }
 
+/// What a body captures: it comes from host memory, as its inputs do.
+fn captured(graph: &Graph) -> impl Iterator<Item = ValueId> {
+    graph.captures.iter().map(|capture| capture.inner).filter(|&value| graph[value].constant.is_none())
+}
+
 fn ns(us: f64) -> u64 {
     (us * 1000.0).round() as u64
 }
@@ -64,6 +74,7 @@ impl Estimator {
                 handover: ns(constants.handover_us + 2.0 * bytes / constants.device.memory_gb_s / 1000.0),
             };
         };
+        captured(graph).for_each(&mut crossing);
         graph.inputs().iter().for_each(|&value| crossing(value));
         for &id in order {
             graph[id].outputs().iter().flatten().for_each(|&value| crossing(value));
@@ -82,6 +93,11 @@ impl Estimator {
     /// Nanoseconds of a node on the device and on the host.
     pub fn work(&self, id: NodeId) -> [u64; 2] {
         self.work[id.index()]
+    }
+
+    /// Sets what a node costs on the host: control flow that the schedule runs stands there.
+    pub fn set_host_work(&mut self, id: NodeId, ns: u64) {
+        self.work[id.index()][HOST] = ns;
     }
 
     /// What a value's crossing costs.
@@ -118,7 +134,7 @@ impl Estimator {
             }
         }
         let made = order.iter().flat_map(|&id| graph[id].outputs().iter().flatten().copied());
-        for value in graph.inputs().iter().copied().chain(made) {
+        for value in graph.inputs().iter().copied().chain(captured(graph)).chain(made) {
             total += self.ways(graph, layout, value);
         }
         total
@@ -126,20 +142,21 @@ impl Estimator {
 
     fn ways(&self, graph: &Graph, layout: &Layout, value: ValueId) -> u64 {
         let maker = graph[value].producer().map(|(maker, _)| maker);
-        let home = maker.map(|maker| layout.at(maker));
-        let on_device = home.is_some_and(Layout::is_engine);
+        let on_device = maker.is_some_and(|maker| Layout::is_engine(layout.at(maker)));
+        let users = graph[value].users().iter().flat_map(|&user| layout.places(user));
+        let to = users.filter(|&at| maker.is_none_or(|maker| !layout.has(maker, at))).map(Layout::is_engine);
+        self.way(value, on_device, to)
+    }
+
+    /// The ways of a value that is made on one side and read in segments of which `to` says whether they are engines.
+    fn way(&self, value: ValueId, on_device: bool, to: impl Iterator<Item = bool>) -> u64 {
         let (mut up, mut down, mut over) = (false, on_device && self.is_output(value), false);
-        for &user in graph[value].users() {
-            for at in layout.places(user) {
-                if maker.is_some_and(|maker| layout.has(maker, at)) {
-                    continue;
-                }
-                match (on_device, Layout::is_engine(at)) {
-                    (false, true) => up = true,
-                    (true, false) => down = true,
-                    (true, true) => over = true,
-                    (false, false) => {}
-                }
+        for engine in to {
+            match (on_device, engine) {
+                (false, true) => up = true,
+                (true, false) => down = true,
+                (true, true) => over = true,
+                (false, false) => {}
             }
         }
         let crossing = self.crossing(value);
@@ -178,19 +195,69 @@ fn node_ns(graph: &Graph, symbols: &Symbols, id: NodeId, constants: &Constants) 
     // Engines fuse elementwise layers with the next one: the result is not written.
     let fused = if class == OpClass::Elementwise { Work { written: 0.0, ..own } } else { own };
     let mut sum = [side_ns(&constants.device, class, fused), side_ns(&constants.host, class, own)];
-    let trips = match &*node.op.op_type {
-        "Loop" | "Scan" => constants.loop_trips,
-        _ => 1,
-    };
+    let mut inside = [0u64; 2];
+    let mut bodies = 0;
     for (_, body) in node.attrs.graphs() {
+        bodies += 1;
         for inner in body.node_ids() {
-            let inner = node_ns(body, symbols, inner, constants);
-            for (sum, inner) in sum.iter_mut().zip(inner) {
-                *sum = sum.saturating_add(inner.saturating_mul(trips));
+            for (sum, inner) in inside.iter_mut().zip(node_ns(body, symbols, inner, constants)) {
+                *sum = sum.saturating_add(inner);
             }
         }
     }
+    for (sum, inside) in sum.iter_mut().zip(inside) {
+        *sum = sum.saturating_add(body_share(&node.op.op_type, bodies, inside, constants));
+    }
     sum
+}
+
+/// What control flow takes of all that its bodies take together: an If runs one of its branches, a loop its body again
+/// and again.
+pub(crate) fn body_share(op_type: &str, bodies: usize, inside_ns: u64, constants: &Constants) -> u64 {
+    match op_type {
+        "Loop" | "Scan" => inside_ns.saturating_mul(constants.loop_trips),
+        "If" => inside_ns / bodies.max(1) as u64,
+        _ => inside_ns,
+    }
+}
+
+/// Everything that a partition costs, with the bodies that the schedule runs: what [`Estimator::total`] says of a layout.
+pub(crate) fn total(graph: &Graph, symbols: &Symbols, constants: &Constants, partition: &Partition) -> u64 {
+    let nodes = || partition.segments.iter().flat_map(|segment| segment.nodes.iter().copied());
+    let order: Vec<NodeId> = match graph.topo_order() {
+        Ok(order) => order,
+        Err(_) => nodes().collect(),
+    };
+    let estimator = Estimator::new(graph, symbols, &order, constants);
+    let mut total = 0u64;
+    // Segments in which each node stands, by node; and whether a segment is an engine.
+    let mut places: Vec<SmallVec<[u32; 1]>> = vec![SmallVec::new(); graph.node_bound()];
+    let engine: Vec<bool> =
+        partition.segments.iter().map(|segment| segment.kind == SegmentKind::Engine).collect();
+    for (at, segment) in partition.segments.iter().enumerate() {
+        for &id in &segment.nodes {
+            places[id.index()].push(at as u32);
+        }
+        if let (SegmentKind::Schedule, Some(&id)) = (segment.kind, segment.nodes.first()) {
+            let inside = segment.bodies.iter().map(|body| body.partition.estimate.total_ns).sum();
+            total += body_share(&graph[id].op.op_type, segment.bodies.len(), inside, constants);
+            continue;
+        }
+        let side = if engine[at] { DEVICE } else { HOST };
+        total += if engine[at] { estimator.launch } else { estimator.host_run };
+        total += segment.nodes.iter().map(|&id| estimator.work(id)[side]).sum::<u64>();
+    }
+    let made = order.iter().flat_map(|&id| graph[id].outputs().iter().flatten().copied());
+    for value in graph.inputs().iter().copied().chain(captured(graph)).chain(made) {
+        let maker = graph[value].producer().map(|(maker, _)| maker);
+        let home = maker.and_then(|maker| partition.placement.get(&maker)).map(Placement::segment);
+        let on_device = home.is_some_and(|home| engine.get(home) == Some(&true));
+        let mine = maker.map(|maker| places[maker.index()].as_slice()).unwrap_or_default();
+        let users = graph[value].users().iter().flat_map(|user| places[user.index()].iter());
+        let to = users.filter(|at| !mine.contains(at)).map(|&at| engine[at as usize]);
+        total += estimator.way(value, on_device, to);
+    }
+    total
 }
 
 fn side_ns(side: &Side, class: OpClass, work: Work) -> u64 {

@@ -3,7 +3,7 @@
 mod estimate;
 mod work;
 
-pub(crate) use estimate::{DEVICE, Estimator, HOST};
+pub(crate) use estimate::{DEVICE, Estimator, HOST, body_share, total};
 pub(crate) use work::OpClass;
 
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! What a manifest must keep to, checked before it is written and again when it is read.
 
 use crate::{
-    Block, BundleError, LOCATION_LEN, Manifest, SectionId, SectionKind, Segment, SegmentKind, Step,
-    TargetPlan, ValueId, ValueInfo, WeightsId, header::HEADER_LEN,
+    Block, BundleError, DType, Dim, LOCATION_LEN, Manifest, ScanAxis, SectionId, SectionKind, Segment,
+    SegmentKind, Step, TargetPlan, ValueId, ValueInfo, ValueKind, WeightsId, header::HEADER_LEN,
 };
 
 /// Every part begins at a multiple of this many bytes.
@@ -94,7 +94,13 @@ impl Plan<'_> {
         for segment in &plan.segments {
             self.segment(segment).map_err(|error| wrong(format!("segment {}: {error}", segment.id)))?;
         }
-        self.steps(&plan.schedule)
+        let none = vec![false; plan.values.len()];
+        let mut made = Made { is: none.clone(), ever: none, open: Vec::new() };
+        let constants = plan.segments.iter().filter(|segment| segment.kind == SegmentKind::Constant);
+        for &id in constants.flat_map(|segment| &segment.outputs).chain(&plan.inputs) {
+            self.make(id, &mut made)?;
+        }
+        self.steps(&plan.schedule, &mut made)
     }
 
     fn value(&self, id: ValueId) -> Result<&ValueInfo, BundleError> {
@@ -150,38 +156,175 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn steps(&self, steps: &[Step]) -> Check {
-        steps.iter().try_for_each(|step| self.step(step))
+    fn steps(&self, steps: &[Step], made: &mut Made) -> Check {
+        steps.iter().try_for_each(|step| self.step(step, made))
     }
 
-    fn block(&self, block: &Block, outputs: usize) -> Check {
-        ensure(block.outputs.len() == outputs, || {
-            format!("a block ends with {} values instead of {outputs}", block.outputs.len())
+    /// Notes that a value is made; nothing makes one twice.
+    fn make(&self, id: ValueId, made: &mut Made) -> Check {
+        let name = &self.value(id)?.name;
+        ensure(!made.ever[id.index()], || format!("`{name}` is made twice"))?;
+        (made.is[id.index()], made.ever[id.index()]) = (true, true);
+        made.open.push(id);
+        Ok(())
+    }
+
+    /// A value that is read must have been made, in this block or before one that it stands in.
+    fn read(&self, ids: &[ValueId], made: &Made) -> Check {
+        for &id in ids {
+            let name = &self.value(id)?.name;
+            ensure(made.is[id.index()], || format!("`{name}` is read where nothing has made it"))?;
+        }
+        Ok(())
+    }
+
+    /// Steps with values of their own, which are forgotten behind it. `inputs` are given by what runs the block; its outputs
+    /// must be of the types of `outputs`, where there is one for it.
+    fn block(
+        &self,
+        block: &Block,
+        inputs: &[ValueId],
+        outputs: &[Option<ValueId>],
+        made: &mut Made,
+    ) -> Check {
+        ensure(block.outputs.len() == outputs.len(), || {
+            format!("a block ends with {} values instead of {}", block.outputs.len(), outputs.len())
         })?;
-        self.values(&block.outputs)?;
-        self.steps(&block.steps)
+        let before = made.open.len();
+        for &id in inputs {
+            self.make(id, made)?;
+        }
+        self.steps(&block.steps, made)?;
+        self.read(&block.outputs, made)?;
+        for (&from, to) in block.outputs.iter().zip(outputs) {
+            to.map_or(Ok(()), |to| self.same_type(from, to))?;
+        }
+        for id in made.open.drain(before..) {
+            made.is[id.index()] = false;
+        }
+        Ok(())
     }
 
-    fn step(&self, step: &Step) -> Check {
+    fn same_type(&self, from: ValueId, to: ValueId) -> Check {
+        let (a, b) = (self.value(from)?, self.value(to)?);
+        ensure((a.kind, a.dtype) == (b.kind, b.dtype), || {
+            format!("`{}` becomes `{}`, which is of another type", a.name, b.name)
+        })
+    }
+
+    /// One number, as far as its dims are known.
+    fn scalar(&self, id: ValueId, dtype: DType) -> Check {
+        let value = self.value(id)?;
+        let one = value.dims.iter().flatten().all(|dim| !matches!(dim, Dim::Known(n) if *n != 1));
+        ensure(value.kind == ValueKind::Tensor && value.dtype == dtype && one, || {
+            format!("`{}` steers control flow, but is not one {dtype}", value.name)
+        })
+    }
+
+    fn step(&self, step: &Step, made: &mut Made) -> Check {
         match step {
-            Step::Run { segment } => ensure(segment.index() < self.plan.segments.len(), || {
-                format!("the schedule runs segment {}, which is not there", segment.0)
-            }),
+            Step::Run { segment } => {
+                let segment = self.plan.segments.get(segment.index()).ok_or_else(|| {
+                    wrong(format!("the schedule runs segment {}, which is not there", segment.0))
+                })?;
+                if segment.kind == SegmentKind::Constant {
+                    return Ok(());
+                }
+                let of = |error: BundleError| wrong(format!("segment {}: {error}", segment.id));
+                self.read(&segment.inputs, made).map_err(of)?;
+                segment.outputs.iter().try_for_each(|&id| self.make(id, made)).map_err(of)
+            }
             Step::If { condition, then_block, else_block, outputs } => {
-                self.value(*condition)?;
+                self.read(&[*condition], made)?;
+                self.scalar(*condition, DType::Bool)?;
                 self.values(outputs)?;
-                self.block(then_block, outputs.len())?;
-                self.block(else_block, outputs.len())
+                let to: Vec<Option<ValueId>> = outputs.iter().copied().map(Some).collect();
+                self.block(then_block, &[], &to, made)?;
+                self.block(else_block, &[], &to, made)?;
+                outputs.iter().try_for_each(|&id| self.make(id, made))
             }
             Step::Loop { trip_count, condition, initial, inputs, body, outputs } => {
-                for ids in [trip_count.as_slice(), condition.as_slice(), initial, inputs, outputs] {
-                    self.values(ids)?;
+                for ids in [trip_count.as_slice(), condition.as_slice(), initial] {
+                    self.read(ids, made)?;
                 }
+                trip_count.map_or(Ok(()), |id| self.scalar(id, DType::I64))?;
+                condition.map_or(Ok(()), |id| self.scalar(id, DType::Bool))?;
+                self.values(outputs)?;
                 ensure(inputs.len() == initial.len() + 2 && outputs.len() >= initial.len(), || {
                     "a loop's inputs, outputs and initial values do not fit together".into()
                 })?;
-                self.block(body, outputs.len() + 1)
+                self.values(inputs)?;
+                self.scalar(inputs[0], DType::I64)?;
+                self.scalar(inputs[1], DType::Bool)?;
+                self.states(initial, &inputs[2..], outputs)?;
+                let to: Vec<Option<ValueId>> =
+                    [Some(inputs[1])].into_iter().chain(inputs[2..].iter().copied().map(Some)).collect();
+                let parts = outputs.len() - initial.len();
+                let to: Vec<Option<ValueId>> =
+                    to.into_iter().chain(std::iter::repeat_n(None, parts)).collect();
+                self.block(body, inputs, &to, made)?;
+                self.stacked(&outputs[initial.len()..], body.outputs.get(initial.len() + 1..))?;
+                outputs.iter().try_for_each(|&id| self.make(id, made))
+            }
+            Step::Scan { initial, scanned, inputs, body, outputs, stacked } => {
+                let of = |axes: &[ScanAxis]| axes.iter().map(|axis| axis.value).collect::<Vec<ValueId>>();
+                let (scanned_values, stacked_values) = (of(scanned), of(stacked));
+                self.read(initial, made)?;
+                self.read(&scanned_values, made)?;
+                for ids in [inputs, outputs, &stacked_values] {
+                    self.values(ids)?;
+                }
+                ensure(
+                    inputs.len() == initial.len() + scanned.len()
+                        && outputs.len() == initial.len()
+                        && !scanned.is_empty(),
+                    || "a scan's inputs, outputs and initial values do not fit together".into(),
+                )?;
+                for axis in scanned.iter().chain(stacked) {
+                    let value = self.value(axis.value)?;
+                    let rank = value.dims.as_ref().map(Vec::len);
+                    ensure(rank.is_some_and(|rank| (axis.axis as usize) < rank), || {
+                        format!("`{}` has no axis {}", value.name, axis.axis)
+                    })?;
+                }
+                let (states, parts) = inputs.split_at(initial.len());
+                self.states(initial, states, outputs)?;
+                self.stacked(&scanned_values, Some(parts))?;
+                let to =
+                    states.iter().copied().map(Some).chain(stacked.iter().map(|_| None)).collect::<Vec<_>>();
+                self.block(body, inputs, &to, made)?;
+                self.stacked(&stacked_values, body.outputs.get(initial.len()..))?;
+                outputs.iter().chain(&stacked_values).try_for_each(|&id| self.make(id, made))
             }
         }
     }
+
+    fn states(&self, initial: &[ValueId], inside: &[ValueId], outputs: &[ValueId]) -> Check {
+        for ((&first, &state), &last) in initial.iter().zip(inside).zip(outputs) {
+            self.same_type(first, state)?;
+            self.same_type(state, last)?;
+        }
+        Ok(())
+    }
+
+    /// Tensors, and the parts that they are put together from.
+    fn stacked(&self, wholes: &[ValueId], parts: Option<&[ValueId]>) -> Check {
+        for (&whole, &part) in wholes.iter().zip(parts.unwrap_or_default()) {
+            self.same_type(part, whole)?;
+            let value = self.value(whole)?;
+            ensure(
+                value.kind == ValueKind::Tensor && value.dtype.bits() > 0 && value.dtype.bits() % 8 == 0,
+                || format!("`{}` cannot be put together from parts", value.name),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Values that are made at a place in the schedule, and those to be forgotten where their blocks end.
+struct Made {
+    is: Vec<bool>,
+    /// Those of other blocks too.
+    ever: Vec<bool>,
+    open: Vec<ValueId>,
 }

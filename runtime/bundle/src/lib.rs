@@ -29,7 +29,7 @@ pub use hash::{Hash, HashError};
 pub use header::FORMAT_VERSION;
 pub use location::{LOCATION, LOCATION_LEN};
 pub use manifest::{
-    Block, Carried, Dim, Manifest, ModelInfo, NetworkRef, Section, SectionId, SectionKind, Segment,
+    Block, Carried, Dim, Manifest, ModelInfo, NetworkRef, ScanAxis, Section, SectionId, SectionKind, Segment,
     SegmentId, SegmentKind, Step, Symbol, TargetPlan, ValueId, ValueInfo, ValueKind, WeightsEntry, WeightsId,
 };
 pub use map::MappedFile;

@@ -324,6 +324,41 @@ pub enum Step {
         /// Outputs of the `Loop`: carried values, then scan outputs (slices stacked along a new first axis).
         outputs: Vec<ValueId>,
     },
+    /// ONNX `Scan`: one turn for each part of what is scanned.
+    Scan {
+        /// What the states are at first.
+        initial: Vec<ValueId>,
+        /// Tensors that are taken apart; all have the same length along their axes.
+        scanned: Vec<ScanAxis>,
+        /// Values that the body reads: states, then one part (without its axis) of each scanned tensor.
+        inputs: Vec<ValueId>,
+        /// The body; its outputs: states, then one part of each stacked tensor.
+        body: Block,
+        /// What the states are in the end.
+        outputs: Vec<ValueId>,
+        /// Outputs that are put together from parts along a new axis.
+        stacked: Vec<ScanAxis>,
+    },
+}
+
+/// A tensor that a `Scan` takes apart or puts together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ScanAxis {
+    /// The tensor.
+    pub value: ValueId,
+    /// Its axis, from 0.
+    pub axis: u32,
+    /// From the last part to the first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reverse: bool,
+}
+
+impl ScanAxis {
+    /// An axis of a tensor, from its first part to its last or the other way.
+    pub fn new(value: ValueId, axis: u32, reverse: bool) -> ScanAxis {
+        ScanAxis { value, axis, reverse }
+    }
 }
 
 /// The steps of a branch or a loop's body, and what they end with.

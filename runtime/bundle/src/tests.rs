@@ -24,6 +24,7 @@ fn manifest() -> Manifest {
     let mut manifest = Manifest::new("trtc test", ModelInfo::new("m.onnx", "onnx", Hash::of(b"m")));
     manifest.inputs =
         vec![ValueInfo::tensor("x", DType::F32, Some(vec![Dim::Text("n".into()), Dim::Known(3)]))];
+    manifest.inputs.push(ValueInfo::tensor("c", DType::Bool, Some(vec![])));
     manifest.outputs = vec![ValueInfo::tensor("y", DType::F32, None)];
     manifest.symbols = vec![Symbol::new("n", 1, 8, 64)];
     manifest
@@ -36,22 +37,22 @@ fn plan(graph: SectionId, engine: SectionId, network: SectionId, weights: Weight
         ValueInfo::tensor("k", DType::I64, Some(vec![Dim::Known(2)])),
         ValueInfo::tensor("y", DType::F32, None),
         ValueInfo::tensor("c", DType::Bool, Some(vec![])),
+        ValueInfo::tensor("then", DType::F32, None),
     ];
-    (plan.inputs, plan.outputs) = (vec![ValueId(0)], vec![ValueId(2)]);
+    (plan.inputs, plan.outputs) = (vec![ValueId(0), ValueId(3)], vec![ValueId(2)]);
     let mut constant = Segment::new("c0", SegmentKind::Constant);
     (constant.outputs, constant.constants) = (vec![ValueId(1)], vec![weights]);
     let mut main = Segment::new("e0", SegmentKind::Engine);
-    (main.inputs, main.outputs) = (vec![ValueId(0), ValueId(1)], vec![ValueId(2)]);
+    (main.inputs, main.outputs) = (vec![ValueId(0), ValueId(1)], vec![ValueId(4)]);
     (main.engine, main.graph) = (Some(engine), Some(graph));
     main.network = Some(NetworkRef::new(network, vec![weights]));
     plan.segments = vec![constant, main];
-    let branch = || Block::new(vec![Step::Run { segment: SegmentId(1) }], vec![ValueId(2)]);
     plan.schedule = vec![
         Step::Run { segment: SegmentId(0) },
         Step::If {
             condition: ValueId(3),
-            then_block: branch(),
-            else_block: branch(),
+            then_block: Block::new(vec![Step::Run { segment: SegmentId(1) }], vec![ValueId(4)]),
+            else_block: Block::new(Vec::new(), vec![ValueId(0)]),
             outputs: vec![ValueId(2)],
         },
     ];
@@ -229,7 +230,7 @@ fn a_manifest_that_contradicts_itself_is_not_written() {
     let mut ways: Vec<(&str, Spoil)> = vec![
         ("not a graph", Box::new(|m| m.whole_model = Some(SectionId(1)))),
         ("not a report", Box::new(|m| m.targets[0].report = Some(SectionId(77)))),
-        ("no value 9", Box::new(|m| m.targets[0].inputs = vec![ValueId(9)])),
+        ("no value 9", Box::new(|m| m.targets[0].inputs[0] = ValueId(9))),
         ("segment 5", Box::new(|m| m.targets[0].schedule.push(Step::Run { segment: SegmentId(5) }))),
         (
             "neither",

@@ -1,6 +1,6 @@
 //! Running a program.
 
-use super::program::{Body, Op, Place, Program, Runnable};
+use super::program::{Op, Place, Program, Runnable};
 use crate::{
     error::RunError,
     host::{HostError, HostGraph, HostOutput},
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
 /// Most segments have fewer inputs and outputs than this; their lists need no heap.
-const FEW: usize = 16;
+pub(super) const FEW: usize = 16;
 
 /// What one run works on.
 pub(super) struct Frame<'r> {
@@ -29,14 +29,30 @@ impl Program {
     pub fn run(&self, frame: &mut Frame<'_>) -> Result<(), RunError> {
         self.steps(&self.steps, frame)?;
         for (k, &slot) in self.outputs.iter().enumerate() {
-            if !matches!(self.slots[slot].place, Place::Output(there) if there == k) {
-                frame.outputs[k] = self.value(slot, frame).into_read()?;
+            match self.slots[slot].place {
+                Place::Output(there) if there == k => {}
+                // The caller's memory is written by the next run.
+                Place::Kept if !self.outputs[k + 1..].contains(&slot) => {
+                    std::mem::swap(&mut frame.outputs[k], &mut frame.values[slot]);
+                }
+                _ => frame.outputs[k] = self.value(slot, frame).into_read()?,
             }
         }
         Ok(())
     }
 
-    fn steps(&self, steps: &[Op], frame: &mut Frame<'_>) -> Result<(), RunError> {
+    /// Forgets what must not outlive a run: all but memory of ours that the next run writes again.
+    pub fn clear(&self, values: &mut [Value]) {
+        for (value, slot) in values.iter_mut().zip(&self.slots) {
+            let again = matches!((&*value, &slot.place), (Value::Tensor(tensor), Place::Kept)
+                if tensor.is_free_for(slot.dtype, &slot.dims));
+            if !again {
+                *value = Value::Nothing;
+            }
+        }
+    }
+
+    pub(super) fn steps(&self, steps: &[Op], frame: &mut Frame<'_>) -> Result<(), RunError> {
         for step in steps {
             match step {
                 Op::Run { segment, drop, .. } => {
@@ -53,12 +69,11 @@ impl Program {
                 }
                 Op::If { condition, then_block, else_block, outputs } => {
                     let block = if self.flag(*condition, frame)? { then_block } else { else_block };
-                    let results = self.body(block, frame)?;
-                    for (&slot, value) in outputs.iter().zip(results) {
-                        frame.values[slot] = value;
-                    }
+                    self.steps(&block.steps, frame)?;
+                    self.hand_on(&block.outputs, outputs, frame);
                 }
-                Op::Loop { .. } => self.turns(step, frame)?,
+                Op::Loop(turns) => self.turns(turns, frame)?,
+                Op::Scan { .. } => self.scan(step, frame)?,
             }
         }
         Ok(())
@@ -66,16 +81,15 @@ impl Program {
 
     fn segment(&self, segment: &Runnable, frame: &mut Frame<'_>) -> Result<(), RunError> {
         let Some(graph) = &segment.graph else { return Ok(()) };
-        // Model outputs are taken out for the time of the run, so that they can be written while others are read.
+        // Tensors are taken out for the time of the run, so that they can be written while others are read.
         let mut taken: SmallVec<[Tensor; FEW]> = SmallVec::new();
         for &slot in &segment.outputs {
-            let slot = &self.slots[slot];
-            if let Place::Output(k) = slot.place {
-                taken.push(match std::mem::take(&mut frame.outputs[k]) {
-                    Value::Tensor(tensor) if tensor.is_free_for(slot.dtype, &slot.dims) => tensor,
-                    _ => Tensor::zeros(slot.dtype, &slot.dims)?,
-                });
-            }
+            let value = match self.slots[slot].place {
+                Place::Output(k) => std::mem::take(&mut frame.outputs[k]),
+                Place::Kept => std::mem::take(&mut frame.values[slot]),
+                _ => continue,
+            };
+            taken.push(self.writable(slot, value)?);
         }
         let mut pieces = Pieces::cut(self, segment, frame.arena.bytes_mut());
         let mut writes: SmallVec<[Option<&mut [u8]>; FEW]> =
@@ -85,7 +99,7 @@ impl Program {
             Place::Input(k) => frame.inputs[*k],
             Place::Constant(value) => Input::from(value),
             Place::Output(k) => Input::from(&frame.outputs[*k]),
-            Place::Free => Input::from(&frame.values[slot]),
+            Place::Free | Place::Kept => Input::from(&frame.values[slot]),
             Place::Arena(_) => {
                 let slot_info = &self.slots[slot];
                 Input::Tensor(TensorView::new(slot_info.dtype, &slot_info.dims, pieces.get(segment, slot)))
@@ -97,8 +111,8 @@ impl Program {
         let outputs = segment.outputs.iter().zip(&mut writes).map(|(&slot, write)| {
             let slot = &self.slots[slot];
             let (dims, bytes) = match (&slot.place, write.take()) {
-                (Place::Output(_), _) if surprising => return None,
-                (Place::Output(_), _) => in_place.next()?.parts_mut(),
+                (Place::Output(_) | Place::Kept, _) if surprising => return None,
+                (Place::Output(_) | Place::Kept, _) => in_place.next()?.parts_mut(),
                 (_, Some(bytes)) => (&slot.dims[..], bytes),
                 _ => return None,
             };
@@ -121,10 +135,12 @@ impl Program {
         let mut taken = taken.into_iter();
         for (&slot, made) in segment.outputs.iter().zip(made) {
             match (&self.slots[slot].place, made) {
-                (Place::Output(k), made) => {
+                (Place::Output(_) | Place::Kept, made) => {
                     let tensor = taken.next().map(Value::Tensor);
-                    if let Some(value) = made.or(tensor) {
-                        frame.outputs[*k] = value;
+                    let value = made.or(tensor).unwrap_or_default();
+                    match self.slots[slot].place {
+                        Place::Output(k) => frame.outputs[k] = value,
+                        _ => frame.values[slot] = value,
                     }
                 }
                 (_, Some(value)) => frame.values[slot] = value,
@@ -157,7 +173,9 @@ impl Program {
                 {
                     bytes.copy_from_slice(tensor.bytes());
                 }
-                (HostOutput::Into { .. }, _) if !matches!(self.slots[slot].place, Place::Output(_)) => {
+                (HostOutput::Into { .. }, _)
+                    if !matches!(self.slots[slot].place, Place::Output(_) | Place::Kept) =>
+                {
                     return false;
                 }
                 _ => *output = HostOutput::New(value),
@@ -166,101 +184,44 @@ impl Program {
         true
     }
 
-    fn body(&self, body: &Body, frame: &mut Frame<'_>) -> Result<Vec<Value>, RunError> {
-        self.steps(&body.steps, frame)?;
-        Ok(body.outputs.iter().map(|&slot| self.value(slot, frame)).collect())
-    }
-
-    fn turns(&self, step: &Op, frame: &mut Frame<'_>) -> Result<(), RunError> {
-        let Op::Loop { trip_count, condition, initial, inputs, body, outputs } = step else { return Ok(()) };
-        let trips = trip_count.map(|slot| self.number(slot, frame)).transpose()?;
-        let mut go_on = condition.map(|slot| self.flag(slot, frame)).transpose()?.unwrap_or(true);
-        let mut carried: Vec<Value> = initial.iter().map(|&slot| self.value(slot, frame)).collect();
-        let scans = outputs.len().saturating_sub(carried.len());
-        let mut slices: Vec<Vec<Value>> = vec![Vec::new(); scans];
-        let mut turn = 0i64;
-        while go_on && trips.is_none_or(|trips| turn < trips) {
-            let head = [Tensor::from_slice(&[], &[turn])?, Tensor::from_bools(&[], &[true])?];
-            let values = head.into_iter().map(Value::Tensor).chain(carried);
-            for (&slot, value) in inputs.iter().zip(values) {
-                frame.values[slot] = value;
-            }
-            let mut results = self.body(body, frame)?.into_iter();
-            let flag = results.next().unwrap_or_default();
-            go_on = bool_of(&flag).ok_or_else(|| self.wrong(body.outputs[0], "one bool"))?;
-            carried = results.by_ref().take(initial.len()).collect();
-            for (slices, value) in slices.iter_mut().zip(results) {
-                slices.push(value);
-            }
-            turn += 1;
+    /// A tensor of a slot's type to write into: `value` if it is one that nobody else reads.
+    pub(super) fn writable(&self, slot: usize, value: Value) -> Result<Tensor, RunError> {
+        let slot = &self.slots[slot];
+        match value {
+            Value::Tensor(tensor) if tensor.is_free_for(slot.dtype, &slot.dims) => Ok(tensor),
+            _ => Ok(Tensor::zeros(slot.dtype, &slot.dims)?),
         }
-        for (&slot, slices) in outputs.iter().skip(carried.len()).zip(slices) {
-            frame.values[slot] = self.stack(slot, slices)?;
-        }
-        for (&slot, value) in outputs.iter().zip(carried) {
-            frame.values[slot] = value;
-        }
-        Ok(())
-    }
-
-    /// Slices of one scan output, one behind the other.
-    fn stack(&self, slot: usize, slices: Vec<Value>) -> Result<Value, RunError> {
-        let wrong = || self.wrong(slot, "made of tensors of one type and one shape");
-        let tensors: Vec<&Tensor> = slices.iter().filter_map(Value::as_tensor).collect();
-        if tensors.len() != slices.len() {
-            return Err(wrong());
-        }
-        let Some(first) = tensors.first() else {
-            return Ok(Value::Tensor(Tensor::zeros(self.slots[slot].dtype, &self.slots[slot].none)?));
-        };
-        let same = |tensor: &&Tensor| tensor.dtype() == first.dtype() && tensor.dims() == first.dims();
-        // Parts of a byte cannot be put one behind the other.
-        if !tensors.iter().all(same) || first.dtype().bits() % 8 != 0 {
-            return Err(wrong());
-        }
-        let dims: Vec<usize> = std::iter::once(tensors.len()).chain(first.dims().iter().copied()).collect();
-        let bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.bytes()).copied().collect();
-        Ok(Value::Tensor(Tensor::from_bytes(first.dtype(), &dims, &bytes)?))
     }
 
     /// What a slot holds; cheap unless it is memory of the caller.
-    fn value(&self, slot: usize, frame: &Frame<'_>) -> Value {
-        let info = &self.slots[slot];
-        match &info.place {
+    pub(super) fn value(&self, slot: usize, frame: &Frame<'_>) -> Value {
+        match &self.slots[slot].place {
             Place::Input(k) => frame.inputs[*k].to_value(),
             Place::Constant(value) => value.clone(),
             Place::Output(k) => frame.outputs[*k].clone(),
-            Place::Free => frame.values[slot].clone(),
-            Place::Arena(range) => {
-                let bytes = &frame.arena.bytes()[range.clone()];
-                Value::Tensor(TensorView::new(info.dtype, &info.dims, bytes).to_tensor())
+            Place::Free | Place::Kept => frame.values[slot].clone(),
+            Place::Arena(_) => {
+                self.tensor(slot, frame).map_or(Value::Nothing, |t| Value::Tensor(t.to_tensor()))
             }
         }
     }
 
-    fn flag(&self, slot: usize, frame: &Frame<'_>) -> Result<bool, RunError> {
-        bool_of(&self.value(slot, frame)).ok_or_else(|| self.wrong(slot, "one bool"))
-    }
-
-    fn number(&self, slot: usize, frame: &Frame<'_>) -> Result<i64, RunError> {
-        let value = self.value(slot, frame);
-        let number = value.as_tensor().and_then(Tensor::as_slice::<i64>);
-        match number {
-            Some(&[number]) => Ok(number),
-            _ => Err(self.wrong(slot, "one i64")),
-        }
-    }
-
-    fn wrong(&self, slot: usize, expected: &'static str) -> RunError {
-        RunError::ControlFlow { value: self.slots[slot].name.clone(), expected }
-    }
-}
-
-fn bool_of(value: &Value) -> Option<bool> {
-    let tensor = value.as_tensor().filter(|tensor| tensor.dtype() == trtc_bundle::DType::Bool)?;
-    match tensor.bytes() {
-        [byte] => Some(*byte != 0),
-        _ => None,
+    /// The tensor that a slot holds, in place; `None` when it holds something else.
+    pub(super) fn tensor<'f>(&'f self, slot: usize, frame: &'f Frame<'_>) -> Option<TensorView<'f>> {
+        let info = &self.slots[slot];
+        let value = match &info.place {
+            Place::Input(k) => match &frame.inputs[*k] {
+                Input::Tensor(tensor) => return Some(*tensor),
+                Input::Value(value) => value,
+            },
+            Place::Constant(value) => value,
+            Place::Output(k) => &frame.outputs[*k],
+            Place::Free | Place::Kept => &frame.values[slot],
+            Place::Arena(range) => {
+                return Some(TensorView::new(info.dtype, &info.dims, &frame.arena.bytes()[range.clone()]));
+            }
+        };
+        value.as_tensor().map(Tensor::view)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod arena;
 mod check;
+mod control;
 mod exec;
 mod program;
 
@@ -332,7 +333,7 @@ impl Session {
             self.program.run(&mut Frame { inputs, outputs, arena, values, timing: self.timing })
         });
         // What the backend allocated must not outlive the run.
-        context.values.fill(Value::Nothing);
+        self.program.clear(&mut context.values);
         contexts().push(context);
         match result {
             // There is but one: nothing is gained by naming it.

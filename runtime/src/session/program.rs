@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64},
     },
 };
-use trtc_bundle::{Block, DType, Dim, SegmentKind, Step, TargetPlan, ValueId, ValueInfo};
+use trtc_bundle::{Block, DType, Dim, ScanAxis, SegmentKind, Step, TargetPlan, ValueId, ValueInfo};
 
 pub(super) struct Program {
     pub slots: Vec<Slot>,
@@ -26,7 +26,7 @@ pub(super) struct Slot {
     pub dtype: DType,
     /// Dims of a value that is kept in memory of ours; otherwise empty.
     pub dims: Vec<usize>,
-    /// Dims of a stack of no slices, for a scan output of a loop without a turn: 0, then what is known, 0 for the rest.
+    /// Dims of a stack of no parts, for a loop without a turn: 0 along the axis, else what is known, 0 for the rest.
     pub none: Vec<usize>,
     pub place: Place,
 }
@@ -40,6 +40,8 @@ pub(super) enum Place {
     Output(usize),
     /// A range of the arena.
     Arena(Range<usize>),
+    /// A tensor of ours that control flow hands on: its memory is written again in later turns and runs.
+    Kept,
     /// Wherever the host backend put it.
     Free,
 }
@@ -73,19 +75,48 @@ pub(super) enum Op {
         else_block: Body,
         outputs: Vec<usize>,
     },
-    Loop {
-        trip_count: Option<usize>,
-        condition: Option<usize>,
+    Loop(Turns),
+    Scan {
         initial: Vec<usize>,
+        scanned: Vec<Axis>,
+        /// States, then parts.
         inputs: Vec<usize>,
         body: Body,
+        /// States.
         outputs: Vec<usize>,
+        stacked: Vec<Axis>,
     },
+}
+
+pub(super) struct Turns {
+    pub trip_count: Option<usize>,
+    pub condition: Option<usize>,
+    pub initial: Vec<usize>,
+    /// Number of the turn, condition, states.
+    pub inputs: Vec<usize>,
+    pub body: Body,
+    /// States, then stacks.
+    pub outputs: Vec<usize>,
+}
+
+/// A tensor that is taken apart or put together.
+pub(super) struct Axis {
+    pub slot: usize,
+    pub axis: usize,
+    pub reverse: bool,
 }
 
 pub(super) struct Body {
     pub steps: Vec<Op>,
-    pub outputs: Vec<usize>,
+    pub outputs: Vec<Leaving>,
+}
+
+/// A value that leaves a body.
+#[derive(Clone, Copy)]
+pub(super) struct Leaving {
+    pub slot: usize,
+    /// Whether the body makes it, and hands it out once: then it moves, and else it is shared.
+    pub own: bool,
 }
 
 /// When a value is needed.
@@ -131,21 +162,23 @@ impl Program {
         }
         let arena_len = builder.place(&mut places)?;
         builder.drops(&mut steps, &places);
+        let mut axes = vec![0; slots];
+        stacked_axes(&steps, &mut axes);
         let made = plan.segments.iter().zip(parts.graphs);
         let segments = made.map(|(segment, graph)| runnable(plan, segment, graph, &places));
-        let slot = |(info, place): (&ValueInfo, Place)| Slot {
+        let slot = |((info, place), axis): ((&ValueInfo, Place), usize)| Slot {
             name: info.name.clone(),
             dtype: info.dtype,
             dims: match place {
-                Place::Output(_) | Place::Arena(_) => info.static_dims().unwrap_or_default(),
+                Place::Output(_) | Place::Arena(_) | Place::Kept => info.static_dims().unwrap_or_default(),
                 _ => Vec::new(),
             },
-            none: none(info.dims.as_deref().unwrap_or_default()),
+            none: none(info.dims.as_deref().unwrap_or_default(), axis),
             place,
         };
         Ok(Program {
             segments: segments.collect::<Result<_, _>>()?,
-            slots: plan.values.iter().zip(places).map(slot).collect(),
+            slots: plan.values.iter().zip(places).zip(axes).map(slot).collect(),
             steps,
             outputs: plan.outputs.iter().map(|id| id.index()).collect(),
             arena_len,
@@ -153,12 +186,35 @@ impl Program {
     }
 }
 
-fn none(dims: &[Dim]) -> Vec<usize> {
-    let rest = dims.iter().skip(1).map(|dim| match dim {
-        Dim::Known(dim) => usize::try_from(*dim).unwrap_or(0),
+fn none(dims: &[Dim], axis: usize) -> Vec<usize> {
+    let number = |(at, dim): (usize, &Dim)| match dim {
+        Dim::Known(dim) if at != axis => usize::try_from(*dim).unwrap_or(0),
         _ => 0,
-    });
-    std::iter::once(0).chain(rest).collect()
+    };
+    let mut none: Vec<usize> = dims.iter().enumerate().map(number).collect();
+    // Of unknown rank: a stack of scalars.
+    if none.is_empty() {
+        none.push(0);
+    }
+    none
+}
+
+/// Axes along which scans stack; loops do along the first.
+fn stacked_axes(steps: &[Op], axes: &mut [usize]) {
+    for step in steps {
+        match step {
+            Op::Run { .. } => {}
+            Op::If { then_block, else_block, .. } => {
+                stacked_axes(&then_block.steps, axes);
+                stacked_axes(&else_block.steps, axes);
+            }
+            Op::Loop(Turns { body, .. }) => stacked_axes(&body.steps, axes),
+            Op::Scan { body, stacked, .. } => {
+                stacked.iter().for_each(|axis| axes[axis.slot] = axis.axis);
+                stacked_axes(&body.steps, axes);
+            }
+        }
+    }
 }
 
 impl Builder<'_> {
@@ -207,7 +263,48 @@ impl Builder<'_> {
         let steps = self.steps(&block.steps)?;
         let outputs = self.moved(&block.outputs);
         self.clock += 1;
+        let made = |slot: usize| steps.iter().any(|step| self.makes(step, slot));
+        let once = |slot: usize| outputs.iter().filter(|&&other| other == slot).count() == 1;
+        let outputs = outputs.iter().map(|&slot| Leaving { slot, own: once(slot) && made(slot) }).collect();
         Ok(Body { steps, outputs })
+    }
+
+    /// Whether a step itself makes a value.
+    fn makes(&self, step: &Op, slot: usize) -> bool {
+        match step {
+            Op::Run { segment, .. } => {
+                let segment = &self.plan.segments[*segment];
+                segment.kind != SegmentKind::Constant && segment.outputs.iter().any(|id| id.index() == slot)
+            }
+            Op::If { outputs, .. } => outputs.contains(&slot),
+            Op::Loop(turns) => turns.outputs.contains(&slot),
+            Op::Scan { outputs, stacked, .. } => {
+                outputs.contains(&slot) || stacked.iter().any(|axis| axis.slot == slot)
+            }
+        }
+    }
+
+    fn touched(&mut self, ids: &[ValueId]) -> Vec<usize> {
+        ids.iter().map(|&id| self.touch(id)).collect()
+    }
+
+    fn axes(&mut self, axes: &[ScanAxis], written: bool) -> Vec<Axis> {
+        let axis = |axis: &ScanAxis| {
+            let slot = if written { self.moved_into(&[axis.value])[0] } else { self.touch(axis.value) };
+            Axis { slot, axis: axis.axis as usize, reverse: axis.reverse }
+        };
+        axes.iter().map(axis).collect()
+    }
+
+    /// A body that is run again and again: what a turn uses must last for all turns.
+    fn turns(&mut self, start: usize, block: &Block) -> Result<Body, RunError> {
+        let from = self.touched.len();
+        let body = self.body(block)?;
+        for &slot in &self.touched[from..] {
+            let life = &mut self.lives[slot];
+            (life.first, life.last) = (life.first.min(start), life.last.max(self.clock));
+        }
+        Ok(body)
     }
 
     fn step(&mut self, step: &Step) -> Result<Op, RunError> {
@@ -235,25 +332,36 @@ impl Builder<'_> {
                 Op::Run { segment: index, at: self.clock, drop: Vec::new() }
             }
             Step::If { condition, then_block, else_block, outputs } => {
-                let condition = self.moved(&[*condition])[0];
+                let condition = self.touch(*condition);
                 self.clock += 1;
                 let (then_block, else_block) = (self.body(then_block)?, self.body(else_block)?);
                 Op::If { condition, then_block, else_block, outputs: self.moved_into(outputs) }
             }
             Step::Loop { trip_count, condition, initial, inputs, body, outputs } => {
-                let (start, from) = (self.clock, self.touched.len());
-                let trip_count = trip_count.map(|id| self.moved(&[id])[0]);
-                let condition = condition.map(|id| self.moved(&[id])[0]);
-                let initial = self.moved(initial);
-                let inputs = self.moved_into(inputs);
+                let start = self.clock;
+                let trip_count = trip_count.map(|id| self.touch(id));
+                let condition = condition.map(|id| self.touch(id));
+                let initial = self.touched(initial);
                 self.clock += 1;
-                let body = self.body(body)?;
-                // What a turn uses must last for all turns.
-                for &slot in &self.touched[from..] {
-                    let life = &mut self.lives[slot];
-                    (life.first, life.last) = (life.first.min(start), life.last.max(self.clock));
+                let inputs = self.moved_into(inputs);
+                let body = self.turns(start, body)?;
+                let outputs = self.moved_into(outputs);
+                Op::Loop(Turns { trip_count, condition, initial, inputs, body, outputs })
+            }
+            Step::Scan { initial, scanned, inputs, body, outputs, stacked } => {
+                let start = self.clock;
+                let initial = self.touched(initial);
+                let scanned = self.axes(scanned, false);
+                let first = scanned.iter().map(|axis| axis.slot).collect::<Vec<_>>();
+                self.clock += 1;
+                let inputs = self.moved_into(inputs);
+                let body = self.turns(start, body)?;
+                // Parts are taken to the last turn.
+                for slot in first {
+                    self.lives[slot].last = self.clock;
                 }
-                Op::Loop { trip_count, condition, initial, inputs, body, outputs: self.moved_into(outputs) }
+                let (outputs, stacked) = (self.moved_into(outputs), self.axes(stacked, true));
+                Op::Scan { initial, scanned, inputs, body, outputs, stacked }
             }
             _ => return Err(RunError::Plan("its schedule has a step of a later version".into())),
         };
@@ -280,6 +388,11 @@ impl Builder<'_> {
             }
             if !life.moves && bytes(slot).is_some() && matches!(places[slot], Place::Free) {
                 places[slot] = Place::Output(k);
+            }
+        }
+        for (slot, life) in self.lives.iter().enumerate() {
+            if life.written && life.moves && bytes(slot).is_some() && matches!(places[slot], Place::Free) {
+                places[slot] = Place::Kept;
             }
         }
         let (mut slots, mut requests) = (Vec::new(), Vec::new());
@@ -316,7 +429,7 @@ impl Builder<'_> {
                     self.drops(&mut then_block.steps, places);
                     self.drops(&mut else_block.steps, places);
                 }
-                Op::Loop { body, .. } => self.drops(&mut body.steps, places),
+                Op::Loop(Turns { body, .. }) | Op::Scan { body, .. } => self.drops(&mut body.steps, places),
             }
         }
     }

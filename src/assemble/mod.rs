@@ -1,14 +1,16 @@
 //! From partitions to a bundle file: graphs, networks, engines, weights once, manifest.
 
+mod schedule;
+
 use crate::{Error, build::BuiltSegment, prepare::Source};
 use bytes::Bytes;
 use std::{collections::HashMap, path::Path};
 use trtc_bundle::{
-    BundleWriter, Carried, DType, LOCATION, Manifest, NetworkRef, Segment, SegmentId, SegmentKind, Step,
-    TargetPlan, ValueId, ValueInfo, ValueKind, WeightsRef,
+    BundleWriter, Carried, DType, LOCATION, Manifest, NetworkRef, Segment, SegmentKind, TargetPlan, ValueId,
+    ValueInfo, ValueKind, WeightsRef,
 };
 use trtc_frontends::onnx::export::{ExportError, ExportRequest, Exported, WeightPlacement, export};
-use trtc_ir::{Dim, Graph, Module, NodeId, Symbols, Tensor, Type};
+use trtc_ir::{Dim, Graph, Module, NodeId, Symbols, Tensor, Type, ValueId as IrValue};
 use trtc_network::Lowered;
 use trtc_onnx::ModelProto;
 use trtc_partitioner::{Partition, TargetReport};
@@ -27,14 +29,19 @@ pub(crate) struct Assembly {
 /// Nodes of a graph that become one host graph.
 struct Part<'a> {
     name: &'a str,
+    graph: &'a Graph,
     nodes: Option<&'a [NodeId]>,
-    inputs: &'a [trtc_ir::ValueId],
-    outputs: &'a [trtc_ir::ValueId],
+    inputs: &'a [IrValue],
+    outputs: &'a [IrValue],
 }
+
+/// The plan's ids of a graph's values.
+type Ids = HashMap<IrValue, ValueId>;
 
 /// What is known of a target when its plan is written.
 pub(crate) struct TargetParts<'a> {
     pub partition: &'a Partition,
+    /// In the order of [`Partition::parts`].
     pub segments: &'a [BuiltSegment],
     pub report: &'a TargetReport,
 }
@@ -52,7 +59,8 @@ impl Assembly {
     pub fn whole_model(&mut self, source: &Source, module: &Module) -> Result<(), Error> {
         let original = &source.loaded.module;
         let graph = &original.graph;
-        let part = Part { name: &graph.name, nodes: None, inputs: graph.inputs(), outputs: graph.outputs() };
+        let part =
+            Part { name: &graph.name, graph, nodes: None, inputs: graph.inputs(), outputs: graph.outputs() };
         match self.export(original, part)? {
             Ok(exported) => self.manifest.whole_model = Some(self.graph(&exported.model)?),
             // No one opset suits all operators: such a model runs segment by segment.
@@ -74,56 +82,21 @@ impl Assembly {
 
     /// One target's plan.
     pub fn target(&mut self, module: &Module, parts: TargetParts<'_>) -> Result<(), Error> {
-        let (graph, symbols) = (&module.graph, &module.symbols);
-        let mut values = Values::default();
-        let mut plan_segments = Vec::new();
-        let inputs: Vec<ValueId> = graph.inputs().iter().map(|&v| values.id(v)).collect();
-        let folded: Vec<trtc_ir::ValueId> =
-            graph.outputs().iter().copied().filter(|&v| graph[v].constant.is_some()).collect();
-        if !folded.is_empty() {
-            plan_segments.push(self.constants("folded", module, &folded, &mut values)?);
-        }
-        for (segment, built) in parts.partition.segments.iter().zip(parts.segments) {
-            let mut entry = Segment::new(&segment.id, SegmentKind::Host);
-            entry.inputs = segment.inputs.iter().map(|&v| values.id(v)).collect();
-            entry.outputs = segment.outputs.iter().map(|&v| values.id(v)).collect();
-            if let BuiltSegment::Constant(tensors) = built {
-                entry.kind = SegmentKind::Constant;
-                for tensor in tensors {
-                    entry.constants.push(self.weights(tensor)?.id);
-                }
-            } else {
-                let part = Part {
-                    name: &segment.id,
-                    nodes: Some(&segment.nodes),
-                    inputs: &segment.inputs,
-                    outputs: &segment.outputs,
-                };
-                let exported = self.export(module, part)?.map_err(|error| no_host(&error))?;
-                entry.graph = Some(self.graph(&exported.model)?);
-            }
-            if let BuiltSegment::Engine { lowered, engine } = built {
-                entry.kind = SegmentKind::Engine;
-                entry.network = Some(self.network(lowered)?);
-                entry.carried = carried(graph, segment, lowered, &mut values);
-                if let Some(engine) = engine {
-                    entry.engine = Some(self.writer.add_engine(&engine.bytes).map_err(cannot_write)?);
-                }
-            }
-            plan_segments.push(entry);
-        }
-        let outputs: Vec<ValueId> = graph.outputs().iter().map(|&v| values.id(v)).collect();
-        let infos = values.list.iter().map(|&v| self.value_info(graph, symbols, v)).collect();
-        let report = serde_json::to_vec(parts.report).map_err(|e| Error::bug(format!("report: {e}")))?;
-        let report = self.writer.add_report(&report).map_err(cannot_write)?;
+        let graph = &module.graph;
         let mut plan = TargetPlan::new(parts.report.target.clone());
-        plan.schedule =
-            (0..plan_segments.len() as u32).map(|k| Step::Run { segment: SegmentId(k) }).collect();
-        plan.values = infos;
-        plan.inputs = inputs;
-        plan.outputs = outputs;
-        plan.segments = plan_segments;
-        plan.report = Some(report);
+        let mut ids = Ids::new();
+        for &value in graph.inputs() {
+            let id = self.id(module, graph, &mut plan, &mut ids, value);
+            plan.inputs.push(id);
+        }
+        let mut built = parts.segments.iter();
+        plan.schedule = self.steps(module, (graph, parts.partition), &mut plan, &mut ids, &mut built)?;
+        for &value in graph.outputs() {
+            let id = self.id(module, graph, &mut plan, &mut ids, value);
+            plan.outputs.push(id);
+        }
+        let report = serde_json::to_vec(parts.report).map_err(|e| Error::bug(format!("report: {e}")))?;
+        plan.report = Some(self.writer.add_report(&report).map_err(cannot_write)?);
         self.manifest.targets.push(plan);
         Ok(())
     }
@@ -142,27 +115,60 @@ impl Assembly {
         self.writer.finish(self.manifest).map_err(cannot_write)
     }
 
+    /// A segment that runs, of nodes.
+    fn segment(
+        &mut self,
+        module: &Module,
+        graph: &Graph,
+        segment: &trtc_partitioner::Segment,
+        built: &BuiltSegment,
+    ) -> Result<Segment, Error> {
+        let mut entry = Segment::new(&segment.id, SegmentKind::Host);
+        if let BuiltSegment::Constant(tensors) = built {
+            entry.kind = SegmentKind::Constant;
+            for tensor in tensors {
+                entry.constants.push(self.weights(tensor)?.id);
+            }
+            return Ok(entry);
+        }
+        let part = Part {
+            name: &segment.id,
+            graph,
+            nodes: Some(&segment.nodes),
+            inputs: &segment.inputs,
+            outputs: &segment.outputs,
+        };
+        let exported = self.export(module, part)?.map_err(|error| no_host(&error))?;
+        entry.graph = Some(self.graph(&exported.model)?);
+        if let BuiltSegment::Engine { lowered, engine } = built {
+            entry.kind = SegmentKind::Engine;
+            entry.network = Some(self.network(lowered)?);
+            if let Some(engine) = engine {
+                entry.engine = Some(self.writer.add_engine(&engine.bytes).map_err(cannot_write)?);
+            }
+        }
+        Ok(entry)
+    }
+
+    /// Constants that are handed out as they are, by a segment without nodes.
     fn constants(
         &mut self,
         id: &str,
         module: &Module,
-        outputs: &[trtc_ir::ValueId],
-        values: &mut Values,
+        graph: &Graph,
+        values: &[IrValue],
     ) -> Result<Segment, Error> {
-        let graph = &module.graph;
-        let is_string = |&&v: &&trtc_ir::ValueId| graph[v].ty.dtype() == Some(DType::Str);
         let mut entry = Segment::new(id, SegmentKind::Constant);
-        entry.outputs = outputs.iter().map(|&v| values.id(v)).collect();
-        if outputs.iter().any(|v| is_string(&v)) {
+        if values.iter().any(|&v| graph[v].ty.dtype() == Some(DType::Str)) {
             // Strings have no fixed width: a graph that hands out its initializers holds them.
             entry.kind = SegmentKind::Host;
-            let part = Part { name: id, nodes: Some(&[]), inputs: &[], outputs };
+            let part = Part { name: id, graph, nodes: Some(&[]), inputs: &[], outputs: values };
             let exported = self.export(module, part)?.map_err(|error| no_host(&error))?;
             entry.graph = Some(self.graph(&exported.model)?);
             return Ok(entry);
         }
-        for &output in outputs {
-            if let Some(tensor) = &graph[output].constant {
+        for &value in values {
+            if let Some(tensor) = &graph[value].constant {
                 entry.constants.push(self.weights(tensor)?.id);
             }
         }
@@ -217,7 +223,7 @@ impl Assembly {
         };
         let request = ExportRequest {
             name: part.name,
-            graph: &module.graph,
+            graph: part.graph,
             symbols: &module.symbols,
             nodes: part.nodes,
             inputs: part.inputs,
@@ -233,7 +239,7 @@ impl Assembly {
         }
     }
 
-    fn value_info(&mut self, graph: &Graph, symbols: &Symbols, value: trtc_ir::ValueId) -> ValueInfo {
+    fn value_info(&mut self, graph: &Graph, symbols: &Symbols, value: IrValue) -> ValueInfo {
         let value = &graph[value];
         let (kind, ty) = match &value.ty {
             Type::Sequence(inner) => (ValueKind::Sequence, &**inner),
@@ -268,11 +274,11 @@ impl Assembly {
 }
 
 /// Bindings of a network in another dtype than their value's.
-fn carried(
+pub(super) fn carried(
     graph: &Graph,
     segment: &trtc_partitioner::Segment,
     lowered: &Lowered,
-    values: &mut Values,
+    ids: &Ids,
 ) -> Vec<Carried> {
     let network = &lowered.network;
     let inputs = network.inputs.iter().map(|input| (&input.name, input.tensor));
@@ -280,28 +286,12 @@ fn carried(
         .chain(network.outputs.iter().map(|output| (&output.name, output.tensor)))
         .filter_map(|(name, tensor)| Some((name.as_str(), network.tensor(tensor)?.dtype)))
         .collect();
-    let carried = |&value: &trtc_ir::ValueId| {
+    let carried = |&value: &IrValue| {
         let binding = bindings.get(&*graph[value].name).copied()?;
         let differs = graph[value].ty.dtype().is_some_and(|dtype| dtype != binding);
-        differs.then(|| Carried::new(values.id(value), binding))
+        ids.get(&value).filter(|_| differs).map(|&id| Carried::new(id, binding))
     };
     segment.inputs.iter().chain(&segment.outputs).filter_map(carried).collect()
-}
-
-/// Ids of the values that a plan mentions, in order of first mention.
-#[derive(Default)]
-struct Values {
-    list: Vec<trtc_ir::ValueId>,
-    ids: HashMap<trtc_ir::ValueId, ValueId>,
-}
-
-impl Values {
-    fn id(&mut self, value: trtc_ir::ValueId) -> ValueId {
-        *self.ids.entry(value).or_insert_with(|| {
-            self.list.push(value);
-            ValueId(self.list.len() as u32 - 1)
-        })
-    }
 }
 
 fn cannot_write(error: trtc_bundle::BundleError) -> Error {
