@@ -130,14 +130,15 @@ fn carried_bindings_are_checked() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = BundleWriter::create(folder.path().join(PATH)).unwrap();
         let mut manifest = fill(&mut writer);
-        manifest.targets[0].values[2].dtype = dtype;
+        // What the branches hand out, and what it becomes.
+        [0, 2, 4].iter().for_each(|&value| manifest.targets[0].values[value].dtype = dtype);
         manifest.targets[0].segments[1].carried = vec![carried];
         writer.finish(manifest)
     };
-    close(DType::U16, Carried::new(ValueId(2), DType::I32)).unwrap();
+    close(DType::U16, Carried::new(ValueId(4), DType::I32)).unwrap();
     // Not that dtype's carrier; no value of the segment; no value at all.
     for (dtype, value, binding) in
-        [(DType::U16, 2, DType::I64), (DType::U16, 3, DType::Bool), (DType::U16, 9, DType::I32)]
+        [(DType::U16, 4, DType::I64), (DType::U16, 3, DType::Bool), (DType::U16, 9, DType::I32)]
     {
         let error = close(dtype, Carried::new(ValueId(value), binding)).unwrap_err();
         assert!(matches!(error, BundleError::Manifest(_)), "{error}");
