@@ -60,14 +60,19 @@ impl Converter for GatherNd {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let shape_of = |slot: usize| node.input(slot).and_then(|view| view.shape());
         let (Some(x), Some(q)) = (shape_of(0), shape_of(1)) else {
             return Ok(shape::types([shape::typed(dtype, None)]));
         };
         let to = match tuple(node, x, q)? {
-            (batch, Some(length)) => Some([&q[..q.len() - 1], &x[batch + length..]].concat()),
+            (batch, Some(length)) => {
+                for (axis, dim) in x.iter().enumerate().take(batch) {
+                    shape::demand(node, (1, axis), dim, cx)?;
+                }
+                Some([&q[..q.len() - 1], &x[batch + length..]].concat())
+            }
             _ => None,
         };
         Ok(shape::types([shape::typed(dtype, to)]))
@@ -123,6 +128,8 @@ mod tests {
     #[test]
     fn types() {
         assert_eq!(gather(i64s([5, 2], &[0; 10])).types(), ["f32[5 x 4]"]);
+        let batched = gather(i64s([2, 1], &[0; 2])).int("batch_dims", 1).dynamic(0, ["N", "3", "4"]);
+        assert_eq!(batched.dynamic(1, ["M", "1"]).equalities(), ["M = N"]);
         assert_eq!(gather(i64s([5, 3], &[0; 15])).dynamic(1, ["N", "3"]).types(), ["f32[N]"]);
         assert_eq!(gather(i64s([2, 1], &[0; 2])).int("batch_dims", 1).types(), ["f32[2 x 4]"]);
         assert!(gather(i64s([1, 4], &[0; 4])).invalid().contains("4 indices into rank 3"));

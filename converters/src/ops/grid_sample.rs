@@ -45,7 +45,7 @@ impl Converter for GridSample {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let shape_of = |slot: usize| node.input(slot).and_then(|view| view.shape());
         let (Some(x), Some(grid)) = (shape_of(0), shape_of(1)) else {
@@ -63,6 +63,7 @@ impl Converter for GridSample {
                 Diag::invalid(format!("places of {k} numbers for {} spatial dims", x.len() - 2)).slot("grid")
             );
         }
+        shape::demand(node, (1, 0), &x[0], cx)?;
         let to = [&x[..2], &grid[1..grid.len() - 1]].concat();
         Ok(shape::types([shape::typed(dtype, Some(to))]))
     }
@@ -132,6 +133,8 @@ mod tests {
 
     #[test]
     fn types() {
+        let apart = flat().dynamic(0, ["N", "2", "H", "W"]).dynamic(1, ["M", "A", "B", "2"]);
+        assert_eq!(apart.equalities(), ["M = N"]);
         let open = flat().dynamic(0, ["N", "2", "H", "W"]).dynamic(1, ["N", "A", "B", "2"]);
         assert_eq!(open.types(), ["f32[N x 2 x A x B]"]);
         assert!(case(noise([1, 2, 4, 5]), noise([1, 3, 2])).invalid().contains("rank 3 for rank 4"));

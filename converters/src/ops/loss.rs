@@ -59,7 +59,7 @@ impl Converter for Loss {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let x = shape::same_as_input(node, 0);
         let loss = match node.str("reduction", "mean") {
             "none" => match x.shape() {
@@ -69,6 +69,11 @@ impl Converter for Loss {
             },
             _ => Some(Vec::new()),
         };
+        if let Some([n, _, rest @ ..]) = x.shape() {
+            for (axis, dim) in std::iter::once(n).chain(rest).enumerate() {
+                shape::demand(node, (1, axis), dim, cx)?;
+            }
+        }
         let loss = shape::typed(x.dtype(), loss);
         Ok(shape::types(match node.op() {
             "SoftmaxCrossEntropyLoss" => vec![loss, x],
@@ -207,6 +212,8 @@ mod tests {
         };
         assert_eq!(of("none"), ["f32[N x D]", "f32[N x 3 x D]"]);
         assert_eq!(of("mean"), ["f32[]", "f32[N x 3 x D]"]);
+        let open = case("SoftmaxCrossEntropyLoss", 13).dynamic(0, ["N", "3", "D"]).dynamic(1, ["M", "E"]);
+        assert_eq!(open.equalities(), ["M = N", "E = D"]);
     }
 
     #[test]

@@ -53,10 +53,13 @@ impl Converter for ReverseSequence {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        axes(node)?;
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let (batch_axis, _) = axes(node)?;
         if let Some(rank) = node.input(0).and_then(|x| x.rank()).filter(|&rank| rank < 2) {
             return Err(Diag::invalid(format!("rank {rank} has no batch and time")).slot("input"));
+        }
+        if let Some(batch) = node.input(0).and_then(|x| x.dim(batch_axis as usize)) {
+            shape::demand(node, (1, 0), batch, cx)?;
         }
         Ok(shape::types([shape::same_as_input(node, 0)]))
     }
@@ -96,6 +99,7 @@ mod tests {
     #[test]
     fn numbers() {
         assert_eq!(case().dynamic(0, ["T", "3", "2"]).types(), ["f32[T x 3 x 2]"]);
+        assert_eq!(case().dynamic(0, ["T", "N", "2"]).dynamic(1, ["M"]).equalities(), ["M = N"]);
         assert!(case().int("batch_axis", 0).invalid().contains("time axis 0"));
         assert!(Case::new("ReverseSequence", 28).input(noise([2])).invalid().contains("rank 1"));
         case().check(Tolerance::Exact);

@@ -70,13 +70,21 @@ impl Converter for ScatterNd {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         if let (Some(rank), Some(Dim::Known(length))) = (
             node.input(0).and_then(|x| x.rank()),
             node.input(1).and_then(|indices| indices.shape()).and_then(<[Dim]>::last),
         ) && !(1..=rank as i64).contains(length)
         {
             return Err(Diag::invalid(format!("tuples of {length} indices into rank {rank}")).slot("indices"));
+        }
+        // One slice of the data for each tuple.
+        let shape_of = |slot: usize| node.input(slot).and_then(|view| view.shape());
+        if let (Some(x), Some([tuples @ .., Dim::Known(length)])) = (shape_of(0), shape_of(1)) {
+            let slice = x.iter().skip(usize::try_from(*length).unwrap_or(0));
+            for (axis, dim) in tuples.iter().chain(slice).enumerate() {
+                shape::demand(node, (2, axis), dim, cx)?;
+            }
         }
         Ok(shape::types([shape::same_as_input(node, 0)]))
     }
@@ -175,6 +183,8 @@ mod tests {
     fn types() {
         let case = scatter(i64s([1, 1], &[0]), noise([1, 4])).dynamic(0, ["N", "4"]);
         assert_eq!(case.types(), ["f32[N x 4]"]);
+        let open = case.dynamic(0, ["3", "D"]).dynamic(1, ["N", "1"]).dynamic(2, ["M", "E"]);
+        assert_eq!(open.equalities(), ["M = N", "E = D"]);
         assert!(scatter(i64s([1, 3], &[0; 3]), noise([1])).invalid().contains("3 indices into rank 2"));
     }
 

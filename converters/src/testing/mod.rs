@@ -14,7 +14,8 @@ use std::{
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{
     Attr, Attrs, Code, Dim, Interval, Module, Node, NodeId, NodeView, OpKey, Oracle, Refusal, Tensor,
-    TensorType, Type, infer::infer_module,
+    TensorType, Type,
+    infer::{ConstraintKind, infer_module},
 };
 use trtc_network::Lowered;
 use trtc_tensorrt::{BuildOptions, Library};
@@ -363,6 +364,22 @@ impl Case {
             text
         };
         module.graph.outputs().iter().map(show).collect()
+    }
+
+    /// Pairs of dims that the node demands to be equal: `N = M`.
+    pub fn equalities(&self) -> Vec<String> {
+        let mut built = self.graph();
+        let constraints = infer_module(&mut built.module, Registry::get()).unwrap();
+        let show = |dim: &Dim| built.module.symbols.show(dim);
+        let mut list: Vec<String> = constraints
+            .iter()
+            .filter_map(|constraint| match &constraint.kind {
+                ConstraintKind::Equal(a, b) => Some(format!("{} = {}", show(a), show(b))),
+                _ => None,
+            })
+            .collect();
+        list.dedup();
+        list
     }
 
     /// Plans and lowers the node.

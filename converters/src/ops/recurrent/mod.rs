@@ -85,7 +85,7 @@ impl Converter for Recurrent {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let count = Dim::Known(directions(node)?.len() as i64);
         let x = node.input(0).and_then(|x| x.shape());
@@ -101,6 +101,10 @@ impl Converter for Recurrent {
             Some([b, s, _]) => (s.clone(), b.clone()),
             _ => (Dim::Unknown, Dim::Unknown),
         };
+        let batch_axis = usize::from(!batch_first);
+        for place in [(4, 0), (5, batch_axis), (6, batch_axis)] {
+            shape::demand(node, place, &batch, cx)?;
+        }
         let (y, state) = match batch_first {
             false => (vec![steps, count.clone(), batch.clone(), hidden.clone()], vec![count, batch, hidden]),
             true => (vec![batch.clone(), steps, count.clone(), hidden.clone()], vec![batch, count, hidden]),
@@ -485,6 +489,9 @@ mod tests {
     fn types() {
         let open = case("LSTM", 3, 2, noise).dynamic(0, ["S", "N", "3"]);
         assert_eq!(open.types(), ["f32[S x 2 x N x 2]", "f32[2 x N x 2]", "f32[2 x N x 2]"]);
+        let given = case("LSTM", 3, 2, noise).dynamic(0, ["S", "N", "3"]).absent();
+        let given = given.input(i32s([2], &[1, 2])).dynamic(4, ["M"]).input(noise([2, 2, 2]));
+        assert_eq!(given.dynamic(5, ["2", "K", "2"]).equalities(), ["M = N", "K = N"]);
         let open = case("GRU", 3, 1, noise).dynamic(0, ["N", "S", "3"]).int("layout", 1);
         assert_eq!(open.types(), ["f32[N x S x 1 x 2]", "f32[N x 1 x 2]"]);
         assert!(case("RNN", 3, 1, noise).str("direction", "up").invalid().contains("up"));
