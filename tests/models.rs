@@ -11,6 +11,7 @@ use std::{
     process::{Command, Stdio},
     sync::OnceLock,
 };
+use trtc_runtime::{Mode, Session, SessionOptions, Tensor, host::ModelSource};
 
 /// One compute capability: several make the same layers and take as many times as long.
 const TARGET: &str = "rtx-1.7:sm89";
@@ -178,6 +179,73 @@ models! {
     wakeword_melspectrogram = "wakeword-melspectrogram";
     wakeword_timer = "wakeword-timer";
     wakeword_weather = "wakeword-weather";
+}
+
+/// Its If chooses between networks for two sampling rates: the schedule runs it, and both are in engines. The range of the
+/// input is what both can take; calls in a row hand the state on.
+#[test]
+fn silero_vad_runs_its_branches_in_engines() {
+    let (_, file) = manifest().into_iter().find(|(known, _)| known == "silero-vad").unwrap();
+    if !file.is_file() {
+        return println!("skipped: {} is missing (run `make models`)", file.display());
+    }
+    let options = trtc::Options::default()
+        .target(TARGET.parse().unwrap())
+        .shape("input=1x192..256..351")
+        .worker(env!("CARGO_BIN_EXE_trtc"));
+    let report = trtc::partition(&file, &options).unwrap();
+    let target = &report.targets[0];
+    let of = |op: &'static str| target.nodes.iter().filter(move |row| row.op == op);
+    for row in of("Conv").chain(of("LSTM")) {
+        let word = row.placement.word();
+        // The LSTM of states without a batch folds away with its branch.
+        assert!(matches!(word, "engine" | "folded" | "removed"), "{}: {word}", row.name);
+    }
+    let engines = |op: &'static str| of(op).filter(|row| row.placement.word() == "engine").count();
+    assert_eq!((engines("Conv"), engines("LSTM"), target.totals.schedule_nodes), (12, 2, 1), "{report}");
+    assert!(target.segments.iter().any(|row| row.id == "If_0/then_branch/engine_1"), "{report}");
+    if !found("can_compile") || !found("can_run_on_cpu") {
+        return println!("skipped: no engines or no ONNX Runtime (run `make sdk`)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("silero.trtc");
+    trtc::compile(&file, &path, &options, &trtc::Quiet).unwrap();
+    let bundle = trtc::Bundle::open(&path).unwrap();
+    let plain = SessionOptions::default().optimize(false);
+    let original = Session::of_model(ModelSource::File(&file), &plain).unwrap();
+    for networks in [false, true] {
+        let mut options = plain.clone().mode(Mode::Segments);
+        if networks {
+            for (id, model) in trtc::raised_networks(&bundle, 0).unwrap() {
+                options = options.twin_override(id, model);
+            }
+        }
+        let session = Session::new(&bundle, &options).unwrap();
+        for rate in [16_000i64, 8_000, 16_000] {
+            let rate = Tensor::from_slice(&[], &[rate]).unwrap();
+            let mut states = [(); 2].map(|()| Tensor::zeros(trtc_bundle::DType::F32, &[2, 1, 128]).unwrap());
+            for call in 0..6usize {
+                let samples: Vec<f32> =
+                    (0..256).map(|k| ((k * (call + 3)) as f32 * 0.11).sin() * 0.4).collect();
+                let x = Tensor::from_slice(&[1, 256], &samples).unwrap();
+                let mut results = Vec::new();
+                for (session, state) in [&original, &session].into_iter().zip(&mut states) {
+                    let inputs =
+                        [("input", (&x).into()), ("state", (&*state).into()), ("sr", (&rate).into())];
+                    let outputs = session.run(&inputs).unwrap();
+                    let list = |name: &str| outputs.tensor(name).unwrap().as_slice::<f32>().unwrap().to_vec();
+                    results.push([list("output"), list("stateN")].concat());
+                    *state = outputs.tensor("stateN").unwrap().clone();
+                }
+                for (a, b) in results[0].iter().zip(&results[1]) {
+                    assert!(
+                        (a - b).abs() <= 1e-4 + 1e-3 * a.abs(),
+                        "call {call}: {a} and {b}, networks: {networks}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::{
     report::{Report, TargetReport},
     text::bytes,
 };
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 impl Report {
     /// The report in Graphviz' language. The same report gives the same bytes.
@@ -31,6 +31,15 @@ fn of_target(number: usize, target: &TargetReport, text: &mut String) {
         let list = operators.get(segment.id.as_str()).map(String::as_str).unwrap_or_default();
         let label = quoted(&format!("{} ({} nodes)\n{list}", segment.id, segment.nodes.len()));
         put(text, format_args!("    {id} [label={label}, fillcolor={colour}];\n"));
+    }
+    // Control flow that the schedule runs.
+    let segments: BTreeSet<&str> = target.segments.iter().map(|segment| segment.id.as_str()).collect();
+    let ends =
+        target.crossings.iter().flat_map(|value| value.from.iter().chain(&value.to)).map(String::as_str);
+    for node in ends.filter(|end| !segments.contains(end)).collect::<BTreeSet<&str>>() {
+        let id = quoted(&format!("{number}/{node}"));
+        let label = quoted(node);
+        put(text, format_args!("    {id} [label={label}, shape=diamond, fillcolor=lightblue];\n"));
     }
     for value in &target.crossings {
         let size = value.bytes.map_or_else(|| "?".to_owned(), bytes);
