@@ -86,7 +86,7 @@ impl<'a> Emit<'a> {
         self.node
     }
 
-    /// The tensor of an input slot, in its [`carrier`] dtype. Constants are put into the network at their first use.
+    /// The tensor of an input slot, in the dtype that carries it. Constants are put into the network at their first use.
     pub fn input(&mut self, slot: usize) -> TensorId {
         match self.node.node().input(slot) {
             Some(value) => self.value(value),
@@ -306,7 +306,7 @@ fn check_output(net: &mut NetworkBuilder, graph: &Graph, value: ValueId, tensor:
     }
 }
 
-/// A constant in its [`carrier`] dtype; `None` for strings.
+/// A constant in the dtype that carries it; `None` for strings.
 fn constant_tensor(net: &mut NetworkBuilder, constant: &Tensor) -> Option<TensorId> {
     let (bytes, dims, dtype) = (constant.bytes()?, constant.dims().to_vec(), constant.dtype());
     if carrier(dtype) == dtype {

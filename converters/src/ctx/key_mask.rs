@@ -19,13 +19,13 @@ use trtc_network::{
 /// What a mask says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyMask {
-    /// [n]: how many keys are valid.
+    /// `[n]`: how many keys are valid.
     Lengths,
-    /// [2n]: where valid keys end, and where they start.
+    /// `[2n]`: where valid keys end, and where they start.
     Spans,
-    /// [n, t]: which keys are valid.
+    /// `[n, t]`: which keys are valid.
     Keys,
-    /// [n, s, t]: which query sees which key.
+    /// `[n, s, t]`: which query sees which key.
     Pairs,
 }
 
