@@ -100,6 +100,27 @@ pub fn demand_broadcast(
     }
 }
 
+/// Demands that an input broadcasts to `dims`, aligned at the last axis, without growing them. An absent input and one of
+/// a higher rank demand nothing.
+///
+/// # Errors
+/// Known dims do not.
+pub fn demand_fits(node: NodeView<'_>, slot: usize, dims: &[Dim], cx: &mut InferCx<'_>) -> Result<(), Diag> {
+    let own = node.input(slot).and_then(|view| view.shape()).unwrap_or(&[]);
+    let lead = dims.len().saturating_sub(own.len());
+    if own.len() > dims.len() {
+        return Ok(());
+    }
+    for (axis, (own, dim)) in own.iter().zip(&dims[lead..]).enumerate() {
+        match own {
+            Dim::Known(1) => {}
+            Dim::Known(_) => demand(node, (slot, axis), dim, cx)?,
+            _ => demand_broadcast(node, (slot, axis), dim, cx)?,
+        }
+    }
+    Ok(())
+}
+
 /// An axis of an attribute or input, made non-negative.
 ///
 /// # Errors

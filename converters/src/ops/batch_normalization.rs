@@ -52,7 +52,7 @@ impl Converter for BatchNormalization {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         if let Some(x) = node.input(0).and_then(|x| x.shape()) {
             let channels = x.get(1).and_then(Dim::known);
             for (slot, name) in [(1, "scale"), (2, "B"), (3, "input_mean"), (4, "input_var")] {
@@ -61,6 +61,9 @@ impl Converter for BatchNormalization {
                     && c != n
                 {
                     return Err(Diag::invalid(format!("{n} values for {c} channels")).slot(name));
+                }
+                if let Some(channels) = x.get(1) {
+                    shape::demand(node, (slot, 0), channels, cx)?;
                 }
             }
         }
@@ -214,6 +217,7 @@ mod tests {
             case(true, noise([2, 3, 4]), wide).dynamic(0, ["N", "3", "?"]).types(),
             ["f32[N x 3 x ?]"]
         );
+        assert_eq!(case(true, noise([2, 3]), wide).dynamic(0, ["2", "C"]).equalities(), ["3 = C"]);
         assert!(case(true, noise([2, 4]), wide).invalid().contains("3 values for 4 channels"));
     }
 

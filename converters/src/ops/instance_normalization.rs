@@ -46,14 +46,18 @@ impl Converter for InstanceNormalization {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        let channels = node.input(0).and_then(|x| x.dim(1)).and_then(Dim::known);
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let dim = node.input(0).and_then(|x| x.dim(1));
+        let channels = dim.and_then(Dim::known);
         for (slot, name) in [(1, "scale"), (2, "bias")] {
             let n = node.input(slot).and_then(|p| p.dim(0)).and_then(Dim::known);
             if let (Some(c), Some(n)) = (channels, n)
                 && c != n
             {
                 return Err(Diag::invalid(format!("{n} values for {c} channels")).slot(name));
+            }
+            if let Some(dim) = dim {
+                shape::demand(node, (slot, 0), dim, cx)?;
             }
         }
         Ok(shape::types([shape::same_as_input(node, 0)]))
@@ -136,6 +140,7 @@ mod tests {
     #[test]
     fn numbers() {
         assert_eq!(instance().dynamic(0, ["N", "4", "H", "W"]).types(), ["f32[N x 4 x H x W]"]);
+        assert_eq!(instance().dynamic(0, ["N", "C", "H", "W"]).equalities(), ["4 = C"]);
         instance().check(F32);
         instance().float("epsilon", 0.1).dynamic(0, ["N", "4", "H", "W"]).check(F32);
         for groups in [1, 2, 4] {

@@ -57,13 +57,16 @@ impl Converter for LayerNormalization {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let y = shape::same_as_input(node, 0);
         let Some(x) = node.input(0).and_then(|x| x.shape()) else {
             let statistics = shape::typed(stash(node), None);
             return Ok(shape::types([y, statistics.clone(), statistics]));
         };
         let axis = shape::axis(node.int("axis", -1), x.len()).map_err(|diag| diag.slot("axis"))?;
+        for slot in [1, 2] {
+            shape::demand_fits(node, slot, &x[axis..], cx)?;
+        }
         let mut dims = x.to_vec();
         dims[axis..].fill(Dim::Known(1));
         let statistics = shape::typed(stash(node), Some(dims));
@@ -161,7 +164,7 @@ mod tests {
     fn refusals() {
         refused_dtypes(|x| Case::new("LayerNormalization", 17).input(x(&[2, 2])).input(x(&[2])));
         case(-1, noise([4])).int("stash_type", 11).refused(Code::ATTRIBUTE);
-        case(-1, noise([4])).dynamic(0, ["2", "3", "0"]).refused(Code::SHAPE);
+        case(-1, noise([4])).dynamic(0, ["2", "0", "4"]).refused(Code::SHAPE);
         case(-1, noise([1, 1, 1, 4])).refused(Code::SHAPE);
         Case::new("LayerNormalization", 17).input(noise([2, 3])).refused(Code::INVALID);
     }
@@ -171,6 +174,7 @@ mod tests {
         let types = case(1, noise([3, 4])).outputs(3).dynamic(0, ["N", "3", "4"]).types();
         assert_eq!(types, ["f32[N x 3 x 4]", "f32[N x 1 x 1]", "f32[N x 1 x 1]"]);
         assert!(case(3, noise([4])).invalid().contains("out of range"));
+        assert_eq!(case(1, noise([1, 4])).dynamic(0, ["2", "M", "D"]).equalities(), ["4 = D"]);
     }
 
     #[test]

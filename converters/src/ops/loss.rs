@@ -69,7 +69,8 @@ impl Converter for Loss {
             },
             _ => Some(Vec::new()),
         };
-        if let Some([n, _, rest @ ..]) = x.shape() {
+        if let Some([n, classes, rest @ ..]) = x.shape() {
+            shape::demand(node, (2, 0), classes, cx)?;
             for (axis, dim) in std::iter::once(n).chain(rest).enumerate() {
                 shape::demand(node, (1, axis), dim, cx)?;
             }
@@ -214,6 +215,8 @@ mod tests {
         assert_eq!(of("mean"), ["f32[]", "f32[N x 3 x D]"]);
         let open = case("SoftmaxCrossEntropyLoss", 13).dynamic(0, ["N", "3", "D"]).dynamic(1, ["M", "E"]);
         assert_eq!(open.equalities(), ["M = N", "E = D"]);
+        let open = case("SoftmaxCrossEntropyLoss", 13).dynamic(0, ["2", "C", "2"]);
+        assert_eq!(open.constant(f32s([3], &[0.5, 2.0, 3.0])).equalities(), ["3 = C"]);
     }
 
     #[test]

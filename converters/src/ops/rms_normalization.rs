@@ -80,9 +80,12 @@ impl Converter for RmsNormalization {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         if let Some(rank) = node.input(0).and_then(|x| x.rank()) {
             axes(node, rank)?;
+        }
+        if let ("RMSNormalization", Some(x)) = (node.op(), node.input(0).and_then(|x| x.shape())) {
+            shape::demand_fits(node, 1, x, cx)?;
         }
         let y =
             shape::typed(shape::dtype_of(node, 0), node.input(0).and_then(|x| x.shape()).map(<[_]>::to_vec));
@@ -190,6 +193,7 @@ mod tests {
     #[test]
     fn numbers() {
         assert_eq!(rms(noise([2, 3]), noise([3])).dynamic(0, ["N", "3"]).types(), ["f32[N x 3]"]);
+        assert_eq!(rms(noise([2, 3]), noise([3])).dynamic(0, ["2", "D"]).equalities(), ["3 = D"]);
         rms(noise([2, 3, 4]), noise([4])).check(F32);
         rms(noise([2, 3, 4]), noise([3, 4])).int("axis", 1).float("epsilon", 0.1).check(F32);
         rms(noise([2, 4]), noise([4])).dynamic(0, ["N", "4"]).check(F32);

@@ -58,6 +58,17 @@ impl Converter for TensorScatter {
         if let Some(batch) = node.input(0).and_then(|past| past.dim(0)) {
             shape::demand(node, (2, 0), batch, cx)?;
         }
+        if let Some(past) = node.input(0).and_then(|past| past.shape()) {
+            let axis = shape::axis(node.int("axis", -2), past.len()).map_err(|diag| diag.slot("axis"))?;
+            for (k, dim) in past.iter().enumerate() {
+                // Known ones are compared by the plan.
+                let known =
+                    node.input(1).and_then(|update| update.dim(k)).and_then(Dim::known).and(dim.known());
+                if k != axis && known.is_none() {
+                    shape::demand(node, (1, k), dim, cx)?;
+                }
+            }
+        }
         Ok(shape::types([shape::same_as_input(node, 0)]))
     }
 
@@ -154,6 +165,8 @@ mod tests {
         case.input(i64s([2], &[4, 3])).str("mode", "circular").check(Tolerance::Exact);
         let open = placed.dynamic(0, ["N", "3", "M", "4"]).dynamic(1, ["N", "3", "2", "4"]).dynamic(2, ["N"]);
         open.check(Tolerance::Exact);
+        let apart = open.dynamic(0, ["N", "H", "M", "D"]).dynamic(1, ["A", "B", "2", "C"]).dynamic(2, ["N"]);
+        assert_eq!(apart.equalities(), ["A = N", "B = H", "C = D"]);
         let last = of(noise([2, 3, 5]), noise([2, 3, 2])).int("axis", 2).input(i64s([2], &[3, 0]));
         last.check(Tolerance::Exact);
         let second = of(noise([2, 5, 3]), noise([2, 2, 3])).int("axis", 1).input(i64s([2], &[3, 0]));
