@@ -74,8 +74,12 @@ impl Converter for SkipLayerNormalization {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let x = shape::same_as_input(node, 0);
+        let slots = slots(node);
+        for slot in [slots.skip, Some(slots.scale), slots.beta, slots.bias].into_iter().flatten() {
+            shape::demand_fits(node, slot, x.shape().unwrap_or(&[]), cx)?;
+        }
         let unknown = trtc_ir::Type::Unknown;
         Ok(shape::types([x.clone(), unknown.clone(), unknown, x]))
     }
@@ -148,6 +152,7 @@ mod tests {
         full.clone().dynamic(0, ["N", "S", "8"]).dynamic(1, ["N", "S", "8"]).check(F32);
         case("SkipLayerNormalization").check(F32);
         let simple = case("SkipSimplifiedLayerNormalization");
+        assert_eq!(simple.clone().dynamic(0, ["2", "3", "D"]).equalities(), ["8 = D"]);
         simple.check(F32);
         simple.constant(noise([8])).dynamic(0, ["N", "3", "8"]).dynamic(1, ["N", "3", "8"]).check(F32);
         let half = Case::of("com.microsoft", "SkipLayerNormalization", 1).input(noise16([2, 3, 8]));
