@@ -118,6 +118,63 @@ fn the_page_draws_segments_and_lists_nodes() {
     assert!(dom.contains("&lt;b&gt;Conv&lt;/b&gt;") && !dom.contains("<b>") && !dom.contains("<i>"));
 }
 
+/// An `If_0` that the schedule runs, with an engine in each branch, one of them behind an inner loop.
+fn report_of_control_flow() -> Report {
+    let segment = |id: &str, input: &str, output: &str| {
+        json!({"id": id, "kind": "engine", "nodes": [], "inputs": [input], "outputs": [output],
+            "bytes_in": 1536, "bytes_out": 1536, "status": "planned"})
+    };
+    let flow = |name: &str, op: &str| json!({"name": name, "op": op, "placement": "schedule", "segment": null, "code": "E0701", "reason": "a NonZero in it"});
+    let crossing = |value: &str, from: Option<&str>, to: &[&str], output: bool| json!({"value": value, "type": "f32[384]", "bytes": 1536, "from": from, "to": to, "output": output});
+    let (then, otherwise, inner) =
+        ("If_0/then_branch/engine_0", "If_0/else_branch/engine_0", "If_0/else_branch/Loop_0/body/engine_0");
+    let report = json!({
+        "schema_version": 1,
+        "model": {"path": "m.onnx", "format": "onnx", "nodes": 2},
+        "targets": [{
+            "target": "rtx-1.7:sm86",
+            "totals": {"nodes": 2, "folded": 0, "removed": 0, "engine_nodes": 0, "host_nodes": 0, "schedule_nodes": 2,
+                "engines": 3, "host_segments": 0, "boundary_bytes": 0, "boundary_casts": 0},
+            "segments": [segment(otherwise, "x", "a"), segment(inner, "a", "b"), segment(then, "x", "c")],
+            "nodes": [flow("If_0", "If"), flow("If_0/else_branch/Loop_0", "Loop")],
+            "crossings": [crossing("x", None, &[otherwise, then], false),
+                crossing("a", Some(otherwise), &[inner], false),
+                crossing("b", Some(inner), &["If_0/else_branch/Loop_0"], false),
+                crossing("d", Some("If_0/else_branch/Loop_0"), &["If_0"], false),
+                crossing("c", Some(then), &["If_0"], false),
+                crossing("y", Some("If_0"), &[], true)],
+        }],
+    });
+    serde_json::from_value(report).expect("a report")
+}
+
+#[test]
+fn control_flow_of_the_schedule_is_drawn_behind_its_bodies() {
+    let page = report_of_control_flow().to_html();
+    let y = |mark: &str| -> usize {
+        between(between(&page, mark, "</g>"), " y=\"", "\"").parse().expect("a number")
+    };
+    let order =
+        ["else_branch/engine_0", "body/engine_0", "else_branch/Loop_0", "then_branch/engine_0", "If_0"];
+    let heights = order.map(|end| {
+        let name = if end == "If_0" { "\"If_0".to_owned() } else { end.to_owned() };
+        let kind = if end.contains("engine") { "segment" } else { "node" };
+        let line = page
+            .lines()
+            .find(|line| line.contains(&format!("data-{kind}=")) && line.contains(&format!("{name}\"")));
+        y(line.expect("a box"))
+    });
+    assert!(heights.is_sorted_by(|a, b| a < b), "{heights:?}");
+    // x to both branches; a, b, d, c; y.
+    assert_eq!(count(&page, "<g class=\"edge"), 7);
+
+    let Some(browser) = browser() else { return };
+    let script =
+        "document.querySelector('.flow rect').dispatchEvent(new MouseEvent('click', {bubbles: true}));";
+    let dom = load(&browser, &report_of_control_flow(), "", script);
+    assert_eq!(between(&dom, "class=\"count\">", "<"), "1 of 2 nodes");
+}
+
 #[test]
 fn nothing_is_fetched() {
     let page = report(5).to_html();

@@ -1,14 +1,15 @@
-//! Segments as boxes in two lanes, device and host, from first to last; values between them as arrows with their sizes.
+//! Segments as boxes in two lanes, device and host, from first to last; control flow that the schedule runs as a box behind
+//! the segments of its bodies; values between them as arrows with their sizes.
 
 use super::escaped;
 use crate::{
     operators::operators,
-    report::{CrossingRow, SegmentRow, TargetReport},
+    report::{CrossingRow, NodeRow, PlacementName, SegmentRow, TargetReport},
     text::{bytes, time},
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Most segments that are drawn; the table has all.
+/// Most boxes that are drawn; the table has all.
 const DRAWN: usize = 150;
 /// Arrows past other segments whose labels show; those of more would cover each other, and show under the pointer.
 const LABELLED: usize = 8;
@@ -17,12 +18,58 @@ const BOX_HEIGHT: usize = 46;
 const STEP: usize = 84;
 const LANES: [usize; 2] = [150, 560];
 const WIDTH: usize = 960;
+/// Characters that fit into a box, of an id and of a line.
+const SHOWN: [usize; 2] = [26, 35];
 
-/// Ends of an arrow: a segment by its place, or the graph's inputs and outputs.
+/// What is drawn as a box.
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Segment(&'a SegmentRow),
+    /// A control flow node that the schedule runs.
+    Flow(&'a NodeRow),
+}
+
+impl<'a> Step<'a> {
+    fn id(self) -> &'a str {
+        match self {
+            Step::Segment(segment) => &segment.id,
+            Step::Flow(node) => &node.name,
+        }
+    }
+
+    /// Index in `LANES`: the schedule runs on the host.
+    fn lane(self) -> usize {
+        usize::from(!matches!(self, Step::Segment(segment) if segment.kind == "engine"))
+    }
+}
+
+/// The boxes from first to last. A control flow node comes behind the last segment of its bodies, inner ones first, so that
+/// what it hands out goes on downwards.
+fn steps(target: &TargetReport) -> Vec<Step<'_>> {
+    let mut flows: Vec<(usize, &NodeRow)> = Vec::new();
+    for node in target.nodes.iter().filter(|node| node.placement == PlacementName::Schedule) {
+        let inside = |segment: &SegmentRow| {
+            segment.id.strip_prefix(node.name.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        flows.push((target.segments.iter().rposition(inside).map_or(0, |last| last + 1), node));
+    }
+    flows.sort_by_key(|(behind, node)| (*behind, std::cmp::Reverse(node.name.matches('/').count())));
+    let mut flows = flows.into_iter().peekable();
+    let mut steps = Vec::new();
+    for k in 0..=target.segments.len() {
+        while let Some((_, node)) = flows.next_if(|(behind, _)| *behind == k) {
+            steps.push(Step::Flow(node));
+        }
+        steps.extend(target.segments.get(k).map(Step::Segment));
+    }
+    steps
+}
+
+/// Ends of an arrow: a box by its place, or the graph's inputs and outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum End {
     Inputs,
-    Segment(usize),
+    Step(usize),
     Outputs,
 }
 
@@ -61,7 +108,8 @@ impl Load<'_> {
 
 /// The drawing of a target's segments.
 pub(super) fn svg(target: &TargetReport) -> String {
-    let drawn = target.segments.len().min(DRAWN);
+    let steps = steps(target);
+    let drawn = steps.len().min(DRAWN);
     let height = STEP * (drawn + 2) + 10;
     let mut svg = format!(
         "<div class=\"drawing\"><svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
@@ -70,8 +118,8 @@ pub(super) fn svg(target: &TargetReport) -> String {
          <path d=\"M0 0L8 4L0 8z\" fill=\"#555\"/></marker></defs>\n"
     );
     let place: HashMap<&str, usize> =
-        target.segments.iter().take(drawn).enumerate().map(|(k, s)| (s.id.as_str(), k)).collect();
-    let host = |k: usize| target.segments.get(k).is_some_and(|segment| segment.kind != "engine");
+        steps.iter().take(drawn).enumerate().map(|(k, step)| (step.id(), k)).collect();
+    let host = |k: usize| steps.get(k).is_some_and(|step| step.lane() == 1);
     let arrows = arrows(target, &place);
     let mut lanes = Lanes::default();
     for ((from, to), load) in &arrows {
@@ -80,12 +128,12 @@ pub(super) fn svg(target: &TargetReport) -> String {
     svg += &terminal("inputs", y_of(End::Inputs, drawn));
     svg += &terminal("outputs", y_of(End::Outputs, drawn));
     let (costs, operators) = (costs(target), operators(target));
-    for (k, segment) in target.segments.iter().take(drawn).enumerate() {
-        svg += &block(segment, LANES[usize::from(host(k))], y_of(End::Segment(k), drawn), &operators, &costs);
+    for (k, &step) in steps.iter().take(drawn).enumerate() {
+        svg += &block(step, LANES[step.lane()], y_of(End::Step(k), drawn), &operators, &costs);
     }
     svg += "</svg></div>\n";
-    if target.segments.len() > drawn {
-        svg += &format!("<p>{} more segments are not drawn.</p>\n", target.segments.len() - drawn);
+    if steps.len() > drawn {
+        svg += &format!("<p>{} more segments are not drawn.</p>\n", steps.len() - drawn);
     }
     svg
 }
@@ -93,7 +141,7 @@ pub(super) fn svg(target: &TargetReport) -> String {
 fn y_of(end: End, drawn: usize) -> usize {
     STEP * match end {
         End::Inputs => 0,
-        End::Segment(k) => k + 1,
+        End::Step(k) => k + 1,
         End::Outputs => drawn + 1,
     } + 12
 }
@@ -104,9 +152,9 @@ fn arrows<'a>(target: &'a TargetReport, place: &HashMap<&str, usize>) -> BTreeMa
     for value in &target.crossings {
         let from = match &value.from {
             None => Some(End::Inputs),
-            Some(from) => place.get(from.as_str()).map(|&k| End::Segment(k)),
+            Some(from) => place.get(from.as_str()).map(|&k| End::Step(k)),
         };
-        let ends = value.to.iter().filter_map(|to| place.get(to.as_str()).map(|&k| End::Segment(k)));
+        let ends = value.to.iter().filter_map(|to| place.get(to.as_str()).map(|&k| End::Step(k)));
         let output = value.output.then_some(End::Outputs);
         for to in ends.chain(output) {
             if let Some(from) = from {
@@ -130,7 +178,7 @@ fn arrow(
     lanes: &mut Lanes,
 ) -> String {
     let lane = |end: End, other: End| match (end, other) {
-        (End::Segment(k), _) | (_, End::Segment(k)) => usize::from(host(k)),
+        (End::Step(k), _) | (_, End::Step(k)) => usize::from(host(k)),
         _ => 0,
     };
     let (from_lane, to_lane) = (lane(from, to), lane(to, from));
@@ -194,30 +242,49 @@ fn costs(target: &TargetReport) -> HashMap<&str, u64> {
     costs
 }
 
+/// The end of a text that is longer than a box: names differ at their ends.
+fn end_of(text: &str, shown: usize) -> String {
+    let length = text.chars().count();
+    if length <= shown {
+        return text.to_owned();
+    }
+    ['…'].into_iter().chain(text.chars().skip(length + 1 - shown)).collect()
+}
+
 fn block(
-    segment: &SegmentRow,
+    step: Step<'_>,
     x: usize,
     y: usize,
     operators: &HashMap<&str, String>,
     costs: &HashMap<&str, u64>,
 ) -> String {
-    let fill = if segment.kind == "engine" { "#d8f0d8" } else { "#fae3c8" };
-    let cost = costs.get(segment.id.as_str()).map_or_else(String::new, |&ns| format!(", {}", time(ns)));
-    let operators = operators.get(segment.id.as_str()).cloned().unwrap_or_default();
-    let shown: String = match operators.chars().count() > 35 {
-        true => operators.chars().take(34).chain(['…']).collect(),
-        false => operators.clone(),
+    let id = step.id();
+    let cost = costs.get(id).map_or_else(String::new, |&ns| format!(", {}", time(ns)));
+    let (fill, count, line, class) = match step {
+        Step::Segment(segment) => {
+            let fill = if segment.kind == "engine" { "#d8f0d8" } else { "#fae3c8" };
+            let nodes = segment.nodes.len();
+            let count = format!(": {nodes} node{}", if nodes == 1 { "" } else { "s" });
+            let class = format!("class=\"segment\" data-segment=\"{}\"", escaped(id));
+            (fill, count, operators.get(id).cloned().unwrap_or_default(), class)
+        }
+        Step::Flow(node) => {
+            let line = format!("{}, run by the schedule", node.op);
+            ("#e3ecf8", String::new(), line, format!("class=\"flow\" data-node=\"{}\"", escaped(id)))
+        }
     };
-    let id = escaped(&segment.id);
+    let shown: String = match line.chars().count() > SHOWN[1] {
+        true => line.chars().take(SHOWN[1] - 1).chain(['…']).collect(),
+        false => line.clone(),
+    };
     format!(
-        "<g class=\"segment\" data-segment=\"{id}\"><title>{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" \
+        "<g {class}><title>{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" \
          height=\"{BOX_HEIGHT}\" rx=\"4\" fill=\"{fill}\" stroke=\"#888\"/><text x=\"{}\" y=\"{}\" font-weight=\"600\">\
-         {id}: {} node{}{cost}</text><text x=\"{}\" y=\"{}\">{}</text></g>\n",
-        escaped(&operators),
+         {}{count}{cost}</text><text x=\"{}\" y=\"{}\">{}</text></g>\n",
+        escaped(&format!("{id}\n{line}")),
         x + 8,
         y + 18,
-        segment.nodes.len(),
-        if segment.nodes.len() == 1 { "" } else { "s" },
+        escaped(&end_of(id, SHOWN[0])),
         x + 8,
         y + 36,
         escaped(&shown)

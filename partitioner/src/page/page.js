@@ -102,6 +102,11 @@ function show(section, wanted) {
     detail.textContent = lines.join("\n");
   });
   section.addEventListener("click", (event) => {
+    const flow = event.target.closest(".flow");
+    if (flow !== null) {
+      search.value = search.value === flow.dataset.node ? "" : flow.dataset.node;
+      filter();
+    }
     const box = event.target.closest(".segment");
     if (box === null) return;
     selects[2].value = selects[2].value === box.dataset.segment ? "" : box.dataset.segment;
