@@ -181,18 +181,26 @@ models! {
     wakeword_weather = "wakeword-weather";
 }
 
-/// Its If chooses between networks for two sampling rates: the schedule runs it, and both are in engines. The range of the
-/// input is what both can take; calls in a row hand the state on.
+/// Its If chooses between networks for two sampling rates: the schedule runs it, and both are in engines. Calls in a row
+/// hand the state on, with the windows that the model is meant for.
 #[test]
 fn silero_vad_runs_its_branches_in_engines() {
+    check_silero_vad(trtc::Options::default(), [576, 288]);
+}
+
+/// The same with a range of the input that both networks can take.
+#[test]
+fn silero_vad_runs_its_branches_in_engines_for_one_range() {
+    check_silero_vad(trtc::Options::default().shape("input=1x192..256..351"), [256, 256]);
+}
+
+/// `windows`: samples of a call at 16 and at 8 kHz.
+fn check_silero_vad(options: trtc::Options, windows: [usize; 2]) {
     let (_, file) = manifest().into_iter().find(|(known, _)| known == "silero-vad").unwrap();
     if !file.is_file() {
         return println!("skipped: {} is missing (run `make models`)", file.display());
     }
-    let options = trtc::Options::default()
-        .target(TARGET.parse().unwrap())
-        .shape("input=1x192..256..351")
-        .worker(env!("CARGO_BIN_EXE_trtc"));
+    let options = options.target(TARGET.parse().unwrap()).worker(env!("CARGO_BIN_EXE_trtc"));
     let report = trtc::partition(&file, &options).unwrap();
     let target = &report.targets[0];
     let of = |op: &'static str| target.nodes.iter().filter(move |row| row.op == op);
@@ -221,13 +229,14 @@ fn silero_vad_runs_its_branches_in_engines() {
             }
         }
         let session = Session::new(&bundle, &options).unwrap();
-        for rate in [16_000i64, 8_000, 16_000] {
+        let [at_16, at_8] = windows;
+        for (rate, window) in [(16_000i64, at_16), (8_000, at_8), (16_000, at_16)] {
             let rate = Tensor::from_slice(&[], &[rate]).unwrap();
             let mut states = [(); 2].map(|()| Tensor::zeros(trtc_bundle::DType::F32, &[2, 1, 128]).unwrap());
             for call in 0..6usize {
                 let samples: Vec<f32> =
-                    (0..256).map(|k| ((k * (call + 3)) as f32 * 0.11).sin() * 0.4).collect();
-                let x = Tensor::from_slice(&[1, 256], &samples).unwrap();
+                    (0..window).map(|k| ((k * (call + 3)) as f32 * 0.11).sin() * 0.4).collect();
+                let x = Tensor::from_slice(&[1, window], &samples).unwrap();
                 let mut results = Vec::new();
                 for (session, state) in [&original, &session].into_iter().zip(&mut states) {
                     let inputs =

@@ -34,6 +34,21 @@ pub(crate) fn infer_with(
     rules: &dyn Rules,
     visitor: Option<&mut dyn Visitor>,
 ) -> Result<Vec<Constraint>, Vec<Diag>> {
+    let (constraints, diags) = walk(module, rules, visitor, false);
+    if diags.is_empty() { Ok(constraints) } else { Err(diags) }
+}
+
+/// What is wrong anywhere, in branches that a run may never take as well.
+pub(crate) fn every_diag(module: &mut Module, rules: &dyn Rules) -> Vec<Diag> {
+    walk(module, rules, None, true).1
+}
+
+fn walk(
+    module: &mut Module,
+    rules: &dyn Rules,
+    visitor: Option<&mut dyn Visitor>,
+    in_branches: bool,
+) -> (Vec<Constraint>, Vec<Diag>) {
     let mut backed = HashSet::new();
     for &input in module.graph.inputs() {
         for dim in module.graph[input].ty.shape().into_iter().flatten() {
@@ -47,12 +62,13 @@ pub(crate) fn infer_with(
         symbols: &mut module.symbols,
         visitor,
         visiting: true,
+        in_branches,
         backed,
         constraints: Vec::new(),
         diags: Vec::new(),
     };
     driver.graph(&mut module.graph, "");
-    if driver.diags.is_empty() { Ok(driver.constraints) } else { Err(driver.diags) }
+    (driver.constraints, driver.diags)
 }
 
 struct Driver<'a, 'v> {
@@ -61,6 +77,8 @@ struct Driver<'a, 'v> {
     visitor: Option<&'v mut dyn Visitor>,
     /// Off while the types of a loop's states are still being looked for.
     visiting: bool,
+    /// Whether what is wrong in a branch counts.
+    in_branches: bool,
     /// Symbols that are dims of the model's inputs.
     backed: HashSet<Symbol>,
     constraints: Vec<Constraint>,
@@ -177,7 +195,8 @@ impl Driver<'_, '_> {
             let known = self.diags.len();
             self.pass(graph, id, &fed, label);
             // A branch that these inputs never take may hold what would fail with them: it is only not known then.
-            if &*graph[id].op.op_type == "If" && graph[id].op.domain.is_empty() {
+            let is_if = &*graph[id].op.op_type == "If" && graph[id].op.domain.is_empty();
+            if is_if && !self.in_branches {
                 self.diags.truncate(known);
             }
             return;

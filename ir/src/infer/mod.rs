@@ -11,7 +11,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-pub(crate) use driver::{Visitor, infer_with, put_attrs, take_attrs, taken_branch};
+pub(crate) use driver::{Visitor, every_diag, infer_with, put_attrs, take_attrs, taken_branch};
 
 /// What a rule says of one output.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,6 +5,7 @@
 //! | [`fold`] | nodes over constants become constants (the evaluator of [`crate::eval`]) |
 //! | [`shapes`] | values whose elements or shapes are known become constants |
 //! | [`branches`] | an If with a constant condition becomes the branch that is taken |
+//! | [`choices`] | an If of which only one branch gives what is read gets a constant condition |
 //! | [`identity`] | nodes that change nothing go |
 //! | [`sequences`] | sequences and optionals of static structure become their elements |
 //! | [`empties`] | statically empty values become empty constants |
@@ -13,6 +14,7 @@
 //! [`run_all`] runs them to a fixpoint. A [`Ledger`] says what became of every node that is gone.
 
 pub mod branches;
+pub mod choices;
 pub mod dce;
 pub mod empties;
 pub mod fold;
@@ -142,21 +144,36 @@ const MAX_ROUNDS: usize = 12;
 pub fn run_all(module: &mut Module, rules: &dyn Rules) -> Result<Report, Vec<Diag>> {
     let mut ledger = Ledger::default();
     debug_verify(module, "import");
+    let mut constraints = simplify(module, rules, &mut ledger)?;
     for _ in 0..MAX_ROUNDS {
-        let mut folding = Folding { ledger: &mut ledger, folded: Vec::new() };
+        if !choices::run(module, rules) {
+            break;
+        }
+        constraints = simplify(module, rules, &mut ledger)?;
+    }
+    Ok(Report { ledger, constraints, ..Report::default() })
+}
+
+/// The fixpoint of inference, folding and [`PASSES`].
+fn simplify(
+    module: &mut Module,
+    rules: &dyn Rules,
+    ledger: &mut Ledger,
+) -> Result<Vec<Constraint>, Vec<Diag>> {
+    for _ in 0..MAX_ROUNDS {
+        let mut folding = Folding { ledger: &mut *ledger, folded: Vec::new() };
         let constraints = infer_with(module, rules, Some(&mut folding))?;
         debug_verify(module, "inference and folding");
         let mut changed = false;
         for (name, pass) in PASSES {
-            changed |= pass(module, &mut ledger);
+            changed |= pass(module, ledger);
             debug_verify(module, name);
         }
         if !changed {
-            return Ok(Report { ledger, constraints, ..Report::default() });
+            return Ok(constraints);
         }
     }
-    let constraints = infer_with(module, rules, None)?;
-    Ok(Report { ledger, constraints, ..Report::default() })
+    infer_with(module, rules, None)
 }
 
 type Pass = fn(&mut Module, &mut Ledger) -> bool;

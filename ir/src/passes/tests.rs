@@ -43,6 +43,9 @@ impl Rules for Toy {
             "NonZero" => Some(&Unbacked),
             "Loop" => Some(&ToyLoop),
             "Grow" => Some(&Grow),
+            "Row" => Some(&Row),
+            "OfRows" => Some(&OfRows),
+            "If" => Some(&ToyIf),
             _ => None,
         }
     }
@@ -74,6 +77,38 @@ impl Infer for Grow {
         let dims = node.input(0).unwrap().shape().map(|d| vec![d[0].add(&Dim::Known(1))]);
         let unranked = Type::unranked(DType::F32);
         Ok(vec![dims.map_or(unranked, |dims| Type::tensor(DType::F32, dims)).into()])
+    }
+}
+
+/// Gives rank 1.
+struct Row;
+
+impl Infer for Row {
+    fn infer(&self, _: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        Ok(vec![f32_type(&[4]).into()])
+    }
+}
+
+/// Takes rank 1 alone.
+struct OfRows;
+
+impl Infer for OfRows {
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        match node.input(0).and_then(|x| x.shape()) {
+            Some(dims) if dims.len() != 1 => Err(Diag::invalid("rank 1 is wanted")),
+            _ => Ok(vec![f32_type(&[4]).into()]),
+        }
+    }
+}
+
+/// An If with one output, of unknown type where its branches differ.
+struct ToyIf;
+
+impl Infer for ToyIf {
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let of = |name: &str| node.attrs().graph(name).map(|body| body[body.outputs()[0]].ty.clone());
+        let [then, other] = ["then_branch", "else_branch"].map(of);
+        Ok(vec![if then == other { then.unwrap_or(Type::Unknown) } else { Type::Unknown }.into()])
     }
 }
 
@@ -289,6 +324,62 @@ fn an_unknown_condition_keeps_both_branches_but_not_their_dead_nodes() {
     g.add_output(y);
     let ledger = run(&mut module);
     assert_eq!(names(&ledger.removed), ["choice/else_branch/dead", "choice/then_branch/dead"]);
+}
+
+/// An If over an unknown condition: `Row` of a matrix, or the matrix.
+fn row_or_matrix(g: &mut Graph, name: &str, condition: ValueId, x: ValueId) -> ValueId {
+    let branch = |op: &str| {
+        let mut body = Graph::new(op);
+        let inner = body.add_capture(x, "x_inside", Type::Unknown);
+        let y = add(&mut body, "work", op, vec![], &[inner]);
+        body.add_output(y);
+        Attr::Graph(Box::new(body))
+    };
+    add(g, name, "If", vec![("then_branch", branch("Row")), ("else_branch", branch("Relu"))], &[condition])
+}
+
+#[test]
+fn a_branch_of_the_only_rank_that_is_read_is_taken() {
+    let mut module = Module::default();
+    let g = &mut module.graph;
+    let x = g.add_input("x", f32_type(&[2, 2]));
+    let condition = g.add_input("condition", Type::tensor(DType::Bool, vec![]));
+    let either = row_or_matrix(g, "choice", condition, x);
+    let y = add(g, "reader", "OfRows", vec![], &[either]);
+    g.add_output(y);
+    run(&mut module);
+    let g = &module.graph;
+    let left: Vec<String> =
+        g.topo_order().unwrap().into_iter().map(|id| format!("{} {}", g[id].name, g[id].op)).collect();
+    assert_eq!(left, ["choice/then_branch/work Row", "reader OfRows"]);
+}
+
+#[test]
+fn a_reader_that_may_not_run_decides_nothing() {
+    // Nobody reads it, and a reader in the branch of another If.
+    for inside in [false, true] {
+        let mut module = Module::default();
+        let g = &mut module.graph;
+        let x = g.add_input("x", f32_type(&[2, 2]));
+        let condition = g.add_input("condition", Type::tensor(DType::Bool, vec![]));
+        let either = row_or_matrix(g, "choice", condition, x);
+        if inside {
+            let branch = |op: &str| {
+                let mut body = Graph::new(op);
+                let inner = body.add_capture(either, "either_inside", Type::Unknown);
+                let y = add(&mut body, "work", op, vec![], &[inner]);
+                body.add_output(y);
+                Attr::Graph(Box::new(body))
+            };
+            let attrs = vec![("then_branch", branch("OfRows")), ("else_branch", branch("Row"))];
+            let y = add(g, "second", "If", attrs, &[condition]);
+            g.add_output(y);
+        }
+        g.add_output(either);
+        run(&mut module);
+        let left: Vec<_> = module.graph.node_ids().map(|id| module.graph[id].op.to_string()).collect();
+        assert!(left.iter().all(|op| op == "If"), "{left:?}");
+    }
 }
 
 #[test]
