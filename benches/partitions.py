@@ -57,7 +57,9 @@ def shapes(report):
 def supports(options, name, path, report):
     """What supportsModelV2 says of a model, and whether it is true."""
     done = run([options.peer, "--supports", path])
-    if done.returncode:
+    if done.returncode > 0:
+        sys.exit(f"bench: {name}: {done.stderr.strip()}")
+    if done.returncode:  # a signal
         return dict(zip(COLUMNS, (name, 0, 0, report["model"]["nodes"], "crash")))
     parts = json.loads(done.stdout)["subgraphs"]
     inside = sum(len(part["nodes"]) for part in parts if part["supported"])

@@ -75,6 +75,7 @@ mod prelu;
 mod qlinear;
 mod qlinear_host;
 mod quantize_linear;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
@@ -187,6 +188,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &qlinear::QLinear,
     &qlinear_host::QLinearHost,
     &quantize_linear::QuantizeLinear,
+    &random::Random,
     &range::Range,
     &recurrent::Recurrent,
     &reduce::Reduce,
