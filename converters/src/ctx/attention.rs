@@ -7,16 +7,49 @@ use crate::{
     ctx::{
         elementwise,
         extent::{DimPlan, ExtentPlan},
-        iota,
+        iota, shape,
     },
 };
 use trtc_bundle::DType;
+use trtc_ir::{Diag, Dim, NodeView};
 use trtc_network::{
     TensorId,
     layer::{
         ActivationKind, ElementWiseOp, Extent, GatherMode, Layer, MatrixOp, ReduceOp, SampleMode, UnaryOp,
     },
 };
+
+/// A number of heads that an attribute must give.
+///
+/// # Errors
+/// The attribute is missing or below 1.
+pub fn heads(node: NodeView<'_>, name: &str) -> Result<i64, Diag> {
+    match node.attrs().int(name) {
+        Some(heads) if heads > 0 => Ok(heads),
+        _ => Err(Diag::invalid("not a number of heads").slot(name)),
+    }
+}
+
+/// What each head has of a dim of input `slot`.
+///
+/// # Errors
+/// A known dim that does not divide.
+pub fn share(dim: &Dim, heads: i64, slot: &str) -> Result<Dim, Diag> {
+    match dim {
+        Dim::Known(size) if size % heads != 0 => {
+            Err(Diag::invalid(format!("a dim of {size} for {heads} heads")).slot(slot))
+        }
+        dim => Ok(dim.floor_div(&Dim::Known(heads))),
+    }
+}
+
+/// Keys of before: a dim of the input that holds them, 0 without one.
+pub fn past_keys(node: NodeView<'_>, slot: usize, axis: usize) -> Dim {
+    match node.input(slot) {
+        None => Dim::Known(0),
+        Some(_) => shape::dim_of(node, slot, axis),
+    }
+}
 
 /// [n, s, h·d] as [n, h, s, d].
 pub fn split_heads(cx: &mut Emit<'_>, x: TensorId, heads: i64) -> TensorId {

@@ -13,6 +13,11 @@ pub fn dtype_of(node: NodeView<'_>, slot: usize) -> Option<DType> {
     node.input(slot)?.dtype()
 }
 
+/// A dim of an input; unknown where the input is absent or its rank is not known.
+pub fn dim_of(node: NodeView<'_>, slot: usize, axis: usize) -> Dim {
+    node.input(slot).and_then(|view| view.dim(axis)).cloned().unwrap_or(Dim::Unknown)
+}
+
 /// A tensor type whose dtype may be unknown.
 pub fn typed(dtype: Option<DType>, shape: Option<Vec<Dim>>) -> Type {
     Type::Tensor(trtc_ir::TensorType { dtype, shape })

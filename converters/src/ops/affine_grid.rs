@@ -78,7 +78,7 @@ impl Converter for AffineGrid {
         let dtype = shape::dtype_of(node, 0);
         let Some(k) = spatial(node)? else { return Ok(shape::types([shape::typed(dtype, None)])) };
         let sizes = node.input(1).and_then(|size| size.elements()).filter(|list| list.len() == k + 2);
-        let batch = node.input(0).and_then(|theta| theta.dim(0)).cloned().unwrap_or(Dim::Unknown);
+        let batch = shape::dim_of(node, 0, 0);
         let mut to = vec![batch];
         match sizes {
             Some(sizes) => to.extend_from_slice(&sizes[2..]),

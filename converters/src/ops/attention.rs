@@ -77,16 +77,6 @@ fn heads_of(node: NodeView<'_>, name: &str) -> Result<i64, Diag> {
     }
 }
 
-/// What each head has of a dim.
-fn share(dim: &Dim, heads: i64, slot: &str) -> Result<Dim, Diag> {
-    match dim {
-        Dim::Known(size) if size % heads != 0 => {
-            Err(Diag::invalid(format!("a dim of {size} for {heads} heads")).slot(slot))
-        }
-        dim => Ok(dim.floor_div(&Dim::Known(heads))),
-    }
-}
-
 /// `None` when a rank is unknown.
 fn sizes(node: NodeView<'_>) -> Result<Option<Sizes>, Diag> {
     let (Some(q), Some(k), Some(v)) = (dims(node, 0), dims(node, 1), dims(node, 2)) else { return Ok(None) };
@@ -124,8 +114,8 @@ fn sizes(node: NodeView<'_>) -> Result<Option<Sizes>, Diag> {
         queries: q[1].clone(),
         new_keys: k[1].clone(),
         past_keys,
-        head: share(&q[2], heads, "Q")?,
-        value_head: share(&v[2], groups, "V")?,
+        head: attention::share(&q[2], heads, "Q")?,
+        value_head: attention::share(&v[2], groups, "V")?,
         flat: true,
     }))
 }

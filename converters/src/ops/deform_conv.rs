@@ -78,7 +78,7 @@ impl Converter for DeformConv {
         if x.len() < 3 {
             return Err(Diag::invalid(format!("rank {} has no spatial dims", x.len())).slot("X"));
         }
-        let outputs = node.input(1).and_then(|w| w.dim(0)).cloned().unwrap_or(Dim::Unknown);
+        let outputs = shape::dim_of(node, 1, 0);
         if kernel(node).is_none() && node.attrs().ints("kernel_shape").is_none() {
             let to = [vec![x[0].clone(), outputs], vec![Dim::Unknown; x.len() - 2]].concat();
             return Ok(shape::types([shape::typed(dtype, Some(to))]));

@@ -30,7 +30,7 @@ impl Converter for DynamicQuantizeLstm {
         let both = node.str("direction", "forward") == "bidirectional";
         let directions = Dim::Known(if both { 2 } else { 1 });
         let hidden = small::size(node.attrs().int("hidden_size"));
-        let dim = |axis: usize| node.input(0).and_then(|x| x.dim(axis)).cloned().unwrap_or(Dim::Unknown);
+        let dim = |axis: usize| shape::dim_of(node, 0, axis);
         let state = vec![directions.clone(), dim(1), hidden.clone()];
         let sequence = vec![dim(0), directions, dim(1), hidden];
         let dtype = shape::dtype_of(node, 0);

@@ -54,7 +54,7 @@ impl Converter for EmbedLayerNormalization {
     fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 2);
         let ids = node.input(0).and_then(|ids| ids.shape());
-        let hidden = node.input(2).and_then(|word| word.dim(1)).cloned().unwrap_or(Dim::Unknown);
+        let hidden = shape::dim_of(node, 2, 1);
         let dims = ids.map(|ids| [ids, &[hidden]].concat());
         let batch = ids.and_then(<[Dim]>::first).cloned().unwrap_or(Dim::Unknown);
         Ok(shape::types([

@@ -80,36 +80,20 @@ const PLAIN: &[(&str, i64, &str)] = &[
     ("qk_output", 0, "the scores are not handed out"),
 ];
 
-fn count(node: NodeView<'_>, name: &str) -> Result<i64, Diag> {
-    node.attrs()
-        .int(name)
-        .filter(|&heads| heads > 0)
-        .ok_or_else(|| Diag::invalid("not a number of heads").slot(name))
-}
-
 fn sizes(node: NodeView<'_>) -> Result<Sizes, Diag> {
-    let (heads, groups) = (count(node, "num_heads")?, count(node, "kv_num_heads")?);
+    let (heads, groups) = (attention::heads(node, "num_heads")?, attention::heads(node, "kv_num_heads")?);
     if heads % groups != 0 {
         return Err(Diag::invalid(format!("{heads} heads of queries share {groups}")).slot("kv_num_heads"));
     }
     let packed = node.input(1).is_none();
     let parts = if packed { groups.checked_mul(2).and_then(|g| g.checked_add(heads)) } else { Some(heads) };
     let parts = parts.ok_or_else(|| Diag::invalid("too many heads").slot("num_heads"))?;
-    let head = match node.input(0).and_then(|q| q.dim(2)) {
-        Some(Dim::Known(size)) if size % parts != 0 => {
-            return Err(Diag::invalid(format!("a dim of {size} for {parts} heads")).slot("query"));
-        }
-        Some(dim) => dim.floor_div(&Dim::Known(parts)),
-        None => Dim::Unknown,
-    };
+    let head = attention::share(&shape::dim_of(node, 0, 2), parts, "query")?;
     Ok(Sizes { heads, groups, packed, head })
 }
 
 fn past_keys(node: NodeView<'_>) -> Dim {
-    match node.input(3) {
-        None => Dim::Known(0),
-        Some(past) => past.dim(2).cloned().unwrap_or(Dim::Unknown),
-    }
+    attention::past_keys(node, 3, 2)
 }
 
 /// Length of the cache after the step.
@@ -151,7 +135,7 @@ impl Converter for GroupQueryAttention {
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
         let sizes = sizes(node)?;
-        let at = |axis: usize| node.input(0).and_then(|q| q.dim(axis)).cloned().unwrap_or(Dim::Unknown);
+        let at = |axis: usize| shape::dim_of(node, 0, axis);
         for slot in [1, 2, 3, 4, 5] {
             shape::demand(node, (slot, 0), &at(0), cx)?;
         }

@@ -122,9 +122,7 @@ impl Converter for LinearAttention {
         let dtype = shape::dtype_of(node, 0);
         let state_dtype = if node.input(3).is_some() { shape::dtype_of(node, 3) } else { dtype };
         let (h, g) = heads(node)?;
-        let at = |slot: usize, axis: usize| {
-            node.input(slot).and_then(|view| view.dim(axis)).cloned().unwrap_or(Dim::Unknown)
-        };
+        let at = |slot: usize, axis: usize| shape::dim_of(node, slot, axis);
         let share = |slot: usize, heads: i64| match at(slot, 2) {
             Dim::Known(size) if size % heads != 0 => {
                 Err(Diag::invalid(format!("a dim of {size} for {heads} heads")))

@@ -77,21 +77,10 @@ fn dims<'a>(node: NodeView<'a>, slot: usize) -> Option<&'a [Dim]> {
 
 /// `None` where a rank is unknown.
 fn sizes(node: NodeView<'_>) -> Result<Option<Sizes>, Diag> {
-    let heads = match node.attrs().int("num_heads") {
-        Some(heads) if heads > 0 => heads,
-        _ => return Err(Diag::invalid("not a number of heads").slot("num_heads")),
-    };
-    let share = |dim: &Dim, name: &str| match dim {
-        Dim::Known(size) if size % heads != 0 => {
-            Err(Diag::invalid(format!("a dim of {size} for {heads} heads")).slot(name))
-        }
-        dim => Ok(dim.floor_div(&Dim::Known(heads))),
-    };
+    let heads = attention::heads(node, "num_heads")?;
+    let share = |dim: &Dim, name: &str| attention::share(dim, heads, name);
     let Some(q) = dims(node, 0) else { return Ok(None) };
-    let past_keys = match node.input(6) {
-        None => Dim::Known(0),
-        Some(past) => past.dim(2).cloned().unwrap_or(Dim::Unknown),
-    };
+    let past_keys = attention::past_keys(node, 6, 2);
     let sizes = |layout, keys: &Dim, head: Dim, value_head: Dim| {
         let (batch, queries, new_keys) = (q[0].clone(), q[1].clone(), keys.clone());
         let past_keys = past_keys.clone();

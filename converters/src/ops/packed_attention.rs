@@ -46,16 +46,9 @@ pub struct Plan {
     scale: f64,
 }
 
-fn heads(node: NodeView<'_>) -> Result<i64, Diag> {
-    match node.attrs().int("num_heads") {
-        Some(heads) if heads > 0 => Ok(heads),
-        _ => Err(Diag::invalid("not a number of heads").slot("num_heads")),
-    }
-}
-
 /// Hidden sizes of queries, keys and values; `None` where the weights' dim is unknown.
 fn parts(node: NodeView<'_>) -> Result<Option<[i64; 3]>, Diag> {
-    let heads = heads(node)?;
+    let heads = attention::heads(node, "num_heads")?;
     let whole = node.input(1).and_then(|w| w.dim(1)).and_then(Dim::known);
     let parts = match (node.attrs().ints("qkv_hidden_sizes"), whole) {
         (Some([q, k, v]), _) => [*q, *k, *v],
@@ -76,10 +69,7 @@ fn parts(node: NodeView<'_>) -> Result<Option<[i64; 3]>, Diag> {
 }
 
 fn past_keys(node: NodeView<'_>) -> Dim {
-    match node.input(4) {
-        None => Dim::Known(0),
-        Some(past) => past.dim(3).cloned().unwrap_or(Dim::Unknown),
-    }
+    attention::past_keys(node, 4, 3)
 }
 
 impl Converter for PackedAttention {
@@ -105,8 +95,8 @@ impl Converter for PackedAttention {
 
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
-        let heads = heads(node)?;
-        let at = |axis: usize| node.input(0).and_then(|x| x.dim(axis)).cloned().unwrap_or(Dim::Unknown);
+        let heads = attention::heads(node, "num_heads")?;
+        let at = |axis: usize| shape::dim_of(node, 0, axis);
         let parts = parts(node)?;
         let value = parts.map_or(Dim::Unknown, |parts| Dim::Known(parts[2]));
         let head = parts.map_or(Dim::Unknown, |parts| Dim::Known(parts[0] / heads));
@@ -140,7 +130,7 @@ impl Converter for PackedAttention {
         key_mask::without(node, &[(6, "past_sequence_length", "a buffer that is shared")])?;
         let parts = parts(node).map_err(crate::ctx::window::refused)?;
         let (heads, parts) = (
-            heads(node).map_err(crate::ctx::window::refused)?,
+            attention::heads(node, "num_heads").map_err(crate::ctx::window::refused)?,
             parts.ok_or_else(|| {
                 Refusal::new(Code::DIM_UNKNOWN, "the hidden sizes are not known before the run")
                     .slot("weights")

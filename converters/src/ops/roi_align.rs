@@ -65,16 +65,13 @@ impl Converter for RoiAlign {
     };
 
     fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        let of = |slot: usize, axis: usize| {
-            node.input(slot).and_then(|view| view.dim(axis)).cloned().unwrap_or(Dim::Unknown)
-        };
-        let (rois, batches) = (of(1, 0), of(2, 0));
+        let (rois, batches) = (shape::dim_of(node, 1, 0), shape::dim_of(node, 2, 0));
         let rois = if rois == Dim::Unknown { batches } else { rois };
         let [h, w] = output(node);
         if h < 1 || w < 1 {
             return Err(Diag::invalid(format!("a result of {h} x {w}")).slot("output_height"));
         }
-        let to = vec![rois, of(0, 1), Dim::Known(h), Dim::Known(w)];
+        let to = vec![rois, shape::dim_of(node, 0, 1), Dim::Known(h), Dim::Known(w)];
         Ok(shape::types([shape::typed(shape::dtype_of(node, 0), Some(to))]))
     }
 
