@@ -8,6 +8,7 @@ mod constants;
 mod control_flow;
 mod deferred;
 mod opsets;
+mod ranges;
 mod recover;
 mod runs;
 mod support;

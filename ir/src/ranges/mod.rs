@@ -14,12 +14,14 @@
 //! | other | | 256 | 4096 |
 //!
 //! The defaults shrink where a value of the model would have more than 2²⁸ elements. Two symbols that the model needs to be
-//! equal become one; a symbol with a single valid value becomes that number. What a user asks for and the model cannot
+//! equal become one, two that broadcast stay two and are equal at opt and max; a symbol with a single valid value becomes that number. What a user asks for and the model cannot
 //! do is an error; a default never is.
 
 mod roles;
+mod search;
 mod solve;
 mod spec;
+mod ties;
 
 use crate::{
     diag::Diag,
@@ -199,8 +201,7 @@ pub fn derive(
         let outcome = Outcome::Fixed(*value);
         report.symbols.push(SymbolRange { name: name.clone(), outcome, source: Source::User });
     }
-    let problem = solve::Problem::new(module, &mentioned, asked, constraints);
-    let solution = problem.solve(module)?;
+    let solution = solve::solve(module, &mentioned, asked, constraints)?;
     let mut map = HashMap::new();
     for (symbol, found) in solution.symbols {
         let name = module.symbols.name(symbol);

@@ -1,6 +1,6 @@
 //! Sizes that meet what the nodes demand: alone by trying every value, jointly by a bounded search.
 
-use super::{Asked, Outcome, Source, SymbolRange, roles};
+use super::{Asked, Outcome, Source, SymbolRange, roles, ties::Merged};
 use crate::{
     diag::Diag,
     dim::{Dim, Interval, Symbol},
@@ -14,40 +14,38 @@ use std::collections::{HashMap, HashSet};
 const LIMIT: i64 = 4096;
 /// Values that are tried where none up to [`LIMIT`] is valid.
 const FAR_LIMIT: i64 = 1 << 16;
-/// Steps of a joint search before it gives up.
-const BUDGET: usize = 60_000;
-/// Most values of one symbol that a joint search looks at.
-const CANDIDATES: usize = 384;
 /// Elements of the largest value that the defaults may lead to.
 const LARGEST: i128 = 1 << 28;
 
 /// Symbols with what is known of each, and what has to hold.
 pub(super) struct Problem {
-    vars: Vec<Var>,
-    demands: Vec<Demand>,
+    pub(super) vars: Vec<Var>,
+    pub(super) demands: Vec<Demand>,
     /// Symbols that are the same as another.
     merged: Vec<(Symbol, Symbol)>,
 }
 
-struct Var {
-    symbol: Symbol,
+pub(super) struct Var {
+    pub(super) symbol: Symbol,
     /// The user's range.
     asked: Option<(i64, Option<i64>, i64)>,
     /// The model's range.
     model: Interval,
     opt: i64,
     max: i64,
+    /// Meant to be equal to another symbol.
+    tied: bool,
     /// Valid values on their own, ascending.
-    valid: Vec<i64>,
+    pub(super) valid: Vec<i64>,
 }
 
-struct Demand {
+pub(super) struct Demand {
     text: String,
     node: String,
-    kind: ConstraintKind,
+    pub(super) kind: ConstraintKind,
     /// The weaker form of a broadcast that is taken as an equality at first.
     relaxed: Option<ConstraintKind>,
-    vars: Vec<usize>,
+    pub(super) vars: Vec<usize>,
     /// May be given up when nothing meets it.
     soft: bool,
 }
@@ -57,31 +55,61 @@ pub(super) struct Solution {
     pub unmet: Vec<String>,
 }
 
+/// Smallest, best and largest size of each symbol.
+struct Points {
+    min: Vec<i64>,
+    opt: Vec<i64>,
+    max: Vec<i64>,
+}
+
+/// Sizes of the symbols that the inputs mention.
+pub(super) fn solve(
+    module: &Module,
+    mentioned: &[Symbol],
+    asked: &Asked,
+    constraints: &[Constraint],
+) -> Result<Solution, Vec<Diag>> {
+    let same = Merged::equal(mentioned, constraints);
+    // A dim that is 1 by itself or by the user's will broadcasts with any.
+    let is_one = |symbol: &Symbol| {
+        let own = module.symbols.range(*symbol).max == Some(1);
+        own || asked.ranges.get(symbol).is_some_and(|&(.., max)| max == 1)
+    };
+    let open: Vec<Symbol> = mentioned.iter().copied().filter(|symbol| !is_one(symbol)).collect();
+    let tied = same.tied(&open, constraints);
+    let problem = |merged: &Merged| Problem::new(module, mentioned, asked, constraints, merged);
+    let mut own = problem(&same);
+    for var in &mut own.vars {
+        let mut mates = mentioned.iter().filter(|&&mate| tied.root(mate) == tied.root(var.symbol));
+        var.tied = mates.any(|&mate| same.root(mate) != var.symbol);
+    }
+    own.solve(module, (tied != same).then(|| (problem(&tied), &tied)))
+}
+
 impl Problem {
-    pub fn new(module: &Module, mentioned: &[Symbol], asked: &Asked, constraints: &[Constraint]) -> Problem {
-        let mut merged = Merged::default();
-        for constraint in constraints {
-            if let ConstraintKind::Equal(a, b) = &constraint.kind
-                && !is_conditional(&constraint.node)
-                && let (Some(a), Some(b)) = (a.as_symbol(), b.as_symbol())
-                && mentioned.contains(&a)
-                && mentioned.contains(&b)
-            {
-                merged.join(a, b);
-            }
-        }
+    /// Symbols that are the same in `merged` are one.
+    fn new(
+        module: &Module,
+        mentioned: &[Symbol],
+        asked: &Asked,
+        constraints: &[Constraint],
+        merged: &Merged,
+    ) -> Problem {
         let kept: Vec<Symbol> = mentioned.iter().copied().filter(|&s| merged.root(s) == s).collect();
         let index: HashMap<Symbol, usize> = kept.iter().enumerate().map(|(k, &s)| (s, k)).collect();
         let vars = kept
             .iter()
             .map(|&symbol| {
-                let defaults = roles::defaults(module, symbol);
-                let mates = mentioned.iter().filter(|&&s| merged.root(s) == symbol);
-                let asked = mates.filter_map(|mate| asked.ranges.get(mate)).copied().reduce(narrower);
+                let mates = || mentioned.iter().filter(|&&s| merged.root(s) == symbol);
+                // The smallest default is that of the symbol of which most is known.
+                let defaults = mates().map(|&mate| roles::defaults(module, mate)).min_by_key(|d| d.max);
+                let defaults = defaults.unwrap_or_else(|| roles::defaults(module, symbol));
+                let asked = mates().filter_map(|mate| asked.ranges.get(mate)).copied().reduce(narrower);
                 let mut model = module.symbols.range(symbol);
                 // "Up to 2^63" says nothing.
                 model.max = model.max.filter(|&max| max <= FAR_LIMIT);
-                Var { symbol, asked, model, opt: defaults.opt, max: defaults.max, valid: Vec::new() }
+                let (opt, max) = (defaults.opt, defaults.max);
+                Var { symbol, asked, model, opt, max, tied: false, valid: Vec::new() }
             })
             .collect();
         let mut problem = Problem {
@@ -93,7 +121,6 @@ impl Problem {
                 .filter(|(symbol, root)| symbol != root)
                 .collect(),
         };
-        let rename = |dim: &Dim| dim.substitute(&|symbol| Dim::symbol(merged.root(symbol)));
         let mut seen = HashSet::new();
         let branches: HashSet<&str> = constraints.iter().flat_map(|c| enclosing(&c.node)).collect();
         let hard = asked.demands.iter().map(|c| (c, false));
@@ -104,18 +131,14 @@ impl Problem {
             if !matches!(constraint.kind, ConstraintKind::AtLeast(..)) && is_avoidable() {
                 continue;
             }
-            let kind = match &constraint.kind {
-                ConstraintKind::AtLeast(dim, least) => ConstraintKind::AtLeast(rename(dim), *least),
-                ConstraintKind::Equal(a, b) => ConstraintKind::Equal(rename(a), rename(b)),
-                ConstraintKind::Broadcast(a, b) => ConstraintKind::Broadcast(rename(a), rename(b)),
-            };
+            let kind = renamed(&constraint.kind, merged);
             problem.demand(&module.symbols, &index, &mut seen, &constraint.node, kind, soft);
         }
         // No value may be empty.
         let mut dims = HashSet::new();
         symbolic_dims(&module.graph, &mut dims);
         let mut dims: Vec<(String, Dim)> =
-            dims.iter().map(|dim| (module.symbols.show(dim), rename(dim))).collect();
+            dims.iter().map(|dim| (module.symbols.show(dim), rename(dim, merged))).collect();
         dims.sort_by(|a, b| a.0.cmp(&b.0));
         for (_, dim) in dims {
             problem.demand(&module.symbols, &index, &mut seen, "", ConstraintKind::AtLeast(dim, 1), true);
@@ -160,36 +183,55 @@ impl Problem {
         self.demands.push(Demand { text, node: node.to_owned(), kind, relaxed, vars, soft });
     }
 
-    pub fn solve(mut self, module: &Module) -> Result<Solution, Vec<Diag>> {
-        let mut unmet = Vec::new();
+    /// Values of each symbol alone, and the demands on several that can be met; what cannot is told.
+    fn settle(&mut self, module: &Module, unmet: &mut Vec<String>) -> Result<Vec<usize>, Vec<Diag>> {
         let mut diags = Vec::new();
         for var in 0..self.vars.len() {
             if !self.has_values(var) {
                 self.relax(|demand| demand.vars == [var]);
             }
-            self.alone(var, &mut unmet, &mut diags, &module.symbols);
+            self.alone(var, unmet, &mut diags, &module.symbols);
         }
         if !diags.is_empty() {
             return Err(diags);
         }
         let joint: Vec<usize> = (0..self.demands.len()).filter(|&d| self.demands[d].vars.len() > 1).collect();
-        if self.search(&joint, &|_, value| value, &[]).is_none() {
+        // What can only be 1 broadcasts with any size.
+        let ones: Vec<usize> = (0..self.vars.len()).filter(|&k| self.vars[k].valid == [1]).collect();
+        self.relax(|demand| demand.vars.len() > 1 && demand.vars.iter().any(|var| ones.contains(var)));
+        if self.search(&joint, &|_, value| Some(value), &[]).is_none() {
             self.relax(|demand| demand.vars.len() > 1);
         }
-        let joint = self.satisfiable(joint, &mut unmet, &mut diags);
-        if !diags.is_empty() {
-            return Err(diags);
-        }
-        let mut points = self.points(&joint);
+        let joint = self.satisfiable(joint, unmet, &mut diags);
+        if diags.is_empty() { Ok(joint) } else { Err(diags) }
+    }
+
+    /// [`Problem::points`] that lead to no huge values.
+    fn moderate_points(&mut self, module: &Module, joint: &[usize]) -> Points {
+        let mut points = self.points(joint);
         for _ in 0..24 {
-            let Some(worst) = self.too_large(module, &points.2) else { break };
+            let Some(worst) = self.too_large(module, &points.max) else { break };
             self.vars[worst].max /= 2;
             self.vars[worst].opt = self.vars[worst].opt.min(self.vars[worst].max);
-            points = self.points(&joint);
+            points = self.points(joint);
         }
+        points
+    }
+
+    /// Sizes of every symbol. `tied` is the same problem with the symbols that are meant to be equal as one.
+    fn solve(mut self, module: &Module, tied: Option<(Problem, &Merged)>) -> Result<Solution, Vec<Diag>> {
+        let mut unmet = Vec::new();
+        let mut diags = Vec::new();
+        let joint = self.settle(module, &mut unmet)?;
+        let points = match tied.and_then(|(tied, merged)| self.equal_points(module, &joint, tied, merged)) {
+            Some(points) => points,
+            None => self.moderate_points(module, &joint),
+        };
         for (k, var) in self.vars.iter().enumerate() {
             if let Some((min, opt, max)) = var.asked
-                && (points.0[k] != min || points.2[k] != max || opt.is_some_and(|opt| opt != points.1[k]))
+                && (points.min[k] != min
+                    || points.max[k] != max
+                    || opt.is_some_and(|opt| opt != points.opt[k]))
             {
                 let name = module.symbols.name(var.symbol);
                 let why = joint.iter().find(|&&d| self.demands[d].vars.contains(&k));
@@ -288,13 +330,13 @@ impl Problem {
 
     /// Drops joint demands that nothing meets.
     fn satisfiable(&self, joint: Vec<usize>, unmet: &mut Vec<String>, diags: &mut Vec<Diag>) -> Vec<usize> {
-        if self.search(&joint, &|_, value| value, &[]).is_some() {
+        if self.search(&joint, &|_, value| Some(value), &[]).is_some() {
             return joint;
         }
         let mut kept = Vec::new();
         for d in joint {
             kept.push(d);
-            if self.search(&kept, &|_, value| value, &[]).is_none() {
+            if self.search(&kept, &|_, value| Some(value), &[]).is_none() {
                 kept.pop();
                 let describe = self.demands[d].describe();
                 if self.demands[d].soft { unmet.push(describe) } else { diags.push(Diag::invalid(describe)) }
@@ -304,80 +346,76 @@ impl Problem {
     }
 
     /// Min, opt and max of each symbol.
-    fn points(&self, joint: &[usize]) -> (Vec<i64>, Vec<i64>, Vec<i64>) {
+    fn points(&self, joint: &[usize]) -> Points {
         let fallback = || self.vars.iter().map(|var| var.valid.first().copied().unwrap_or(1)).collect();
         let asked =
             |k: usize, pick: fn((i64, Option<i64>, i64)) -> Option<i64>| self.vars[k].asked.and_then(pick);
-        let min: Vec<i64> = self
-            .search(
-                joint,
-                &|k, value| asked(k, |(min, ..)| Some(min)).map_or(value, |m| (value - m).abs()),
-                &[],
-            )
-            .unwrap_or_else(fallback);
-        let target = |k: usize| asked(k, |(_, opt, _)| opt).unwrap_or(self.vars[k].opt);
-        let opt =
-            self.search(joint, &|k, value| (value - target(k)).abs(), &min).unwrap_or_else(|| min.clone());
+        let least = |k: usize, value: i64| {
+            Some(asked(k, |(min, ..)| Some(min)).map_or(value, |min| (value - min).abs()))
+        };
+        let min: Vec<i64> = self.search(joint, &least, &[]).unwrap_or_else(fallback);
         let ceiling =
             |k: usize| asked(k, |(.., max)| Some(max)).or(self.vars[k].model.max).unwrap_or(self.vars[k].max);
-        // From the ceiling downwards; what lies above it comes last.
+        // What lies above the ceiling only where nothing below it will do.
+        let best = |cost: &dyn Fn(usize, i64) -> i64, floor: &[i64]| {
+            let below = |k: usize, value: i64| (value <= ceiling(k)).then(|| cost(k, value));
+            let found = self.search(joint, &below, floor);
+            found.or_else(|| self.search(joint, &|k, value| Some(cost(k, value)), floor))
+        };
+        let target = |k: usize| asked(k, |(_, opt, _)| opt).unwrap_or(self.vars[k].opt);
+        let opt = best(&|k, value| (value - target(k)).abs(), &min).unwrap_or_else(|| min.clone());
         let rank = |k: usize, value: i64| {
             if value <= ceiling(k) { ceiling(k) - value } else { i64::MAX / 2 + value }
         };
-        let max = self.search(joint, &rank, &opt).unwrap_or_else(|| opt.clone());
-        (min, opt, max)
+        let max = best(&rank, &opt).unwrap_or_else(|| opt.clone());
+        Points { min, opt, max }
     }
 
-    /// One value a symbol, at least `floor`, that meets the joint demands; earlier symbols get their best by `cost` first.
-    fn search(&self, joint: &[usize], cost: &dyn Fn(usize, i64) -> i64, floor: &[i64]) -> Option<Vec<i64>> {
-        let mut candidates: Vec<Vec<i64>> = Vec::with_capacity(self.vars.len());
-        for (k, var) in self.vars.iter().enumerate() {
-            let least = floor.get(k).copied().unwrap_or(1);
-            let mut list: Vec<i64> = var.valid.iter().copied().filter(|&v| v >= least).collect();
-            list.sort_by_key(|&value| cost(k, value));
-            let is_free = !joint.iter().any(|&d| self.demands[d].vars.contains(&k));
-            list.truncate(if is_free { 1 } else { CANDIDATES });
-            // What was valid before stays within reach.
-            if !floor.is_empty() && !list.contains(&least) {
-                list.push(least);
-            }
-            if list.is_empty() {
-                list.push(least);
-            }
-            candidates.push(list);
-        }
-        let mut assigned: Vec<i64> = Vec::with_capacity(self.vars.len());
-        let mut budget = BUDGET;
-        self.descend(joint, &candidates, &mut assigned, &mut budget).then_some(assigned)
-    }
-
-    fn descend(
+    /// The points of `tied`, in which the symbols of one dim in `merged` are equal, as points of this problem; each symbol
+    /// may be as small as it can be by itself. `None` where they do not meet what is demanded or asked for here.
+    fn equal_points(
         &self,
+        module: &Module,
         joint: &[usize],
-        candidates: &[Vec<i64>],
-        assigned: &mut Vec<i64>,
-        budget: &mut usize,
-    ) -> bool {
-        let at = assigned.len();
-        let Some(list) = candidates.get(at) else { return true };
-        for &value in list {
-            assigned.push(value);
-            let fits = joint.iter().filter(|&&d| self.demands[d].vars.last() == Some(&at)).all(|&d| {
-                *budget = budget.saturating_sub(1);
-                self.holds(&self.demands[d].kind, assigned)
-            });
-            if fits && self.descend(joint, candidates, assigned, budget) {
-                return true;
-            }
-            assigned.pop();
-            if *budget == 0 {
-                return false;
+        mut tied: Problem,
+        merged: &Merged,
+    ) -> Option<Points> {
+        let kept = tied.settle(module, &mut Vec::new()).ok()?;
+        let found = tied.moderate_points(module, &kept);
+        let place = |var: &Var| tied.vars.iter().position(|v| v.symbol == merged.root(var.symbol));
+        let places = self.vars.iter().map(place).collect::<Option<Vec<usize>>>()?;
+        let pick = |list: &[i64]| places.iter().map(|&at| list[at]).collect::<Vec<i64>>();
+        let mut points = Points { min: pick(&found.min), opt: pick(&found.opt), max: pick(&found.max) };
+        let fits = |values: &[i64]| {
+            joint.iter().all(|&d| {
+                let demand = &self.demands[d];
+                self.holds(demand.relaxed.as_ref().unwrap_or(&demand.kind), values)
+            })
+        };
+        for (k, var) in self.vars.iter().enumerate() {
+            if let (true, Some(&least)) = (var.tied, var.valid.first()) {
+                let before = std::mem::replace(&mut points.min[k], least);
+                if !fits(&points.min) {
+                    points.min[k] = before;
+                }
             }
         }
-        false
+        let is_valid = |values: &[i64]| {
+            let mut each = self.vars.iter().zip(values);
+            each.all(|(var, value)| var.valid.binary_search(value).is_ok()) && fits(values)
+        };
+        let is_asked = |(k, var): (usize, &Var)| {
+            var.asked.is_none_or(|(min, opt, max)| {
+                let opt = opt.unwrap_or(points.opt[k]);
+                (points.min[k], points.opt[k], points.max[k]) == (min, opt, max)
+            })
+        };
+        let all = [&points.min, &points.opt, &points.max];
+        (all.iter().all(|values| is_valid(values)) && self.vars.iter().enumerate().all(is_asked))
+            .then_some(points)
     }
 
-    fn holds(&self, kind: &ConstraintKind, assigned: &[i64]) -> bool {
+    pub(super) fn holds(&self, kind: &ConstraintKind, assigned: &[i64]) -> bool {
         holds(kind, &|symbol| {
             let at = self.vars.iter().position(|var| var.symbol == symbol)?;
             assigned.get(at).copied()
@@ -421,13 +459,7 @@ impl Problem {
         worst
     }
 
-    fn solution(
-        self,
-        module: &Module,
-        points: (Vec<i64>, Vec<i64>, Vec<i64>),
-        unmet: Vec<String>,
-    ) -> Solution {
-        let (min, opt, max) = points;
+    fn solution(self, module: &Module, Points { min, opt, max }: Points, unmet: Vec<String>) -> Solution {
         let mut symbols = Vec::new();
         for (k, var) in self.vars.iter().enumerate() {
             let least = if var.asked.is_some() { var.valid.first().copied() } else { Some(1) };
@@ -443,7 +475,7 @@ impl Problem {
                 let source = match () {
                     () if var.asked.is_some() => Source::User,
                     () if var.model.max.is_some() => Source::Model,
-                    () if Some(low) != least || step > 1 => Source::Derived,
+                    () if Some(low) != least || step > 1 || var.tied => Source::Derived,
                     () => Source::Default,
                 };
                 (Outcome::Range { min: low, opt: opt[k], max: high, step }, source)
@@ -467,6 +499,19 @@ impl Demand {
     }
 }
 
+fn rename(dim: &Dim, merged: &Merged) -> Dim {
+    dim.substitute(&|symbol| Dim::symbol(merged.root(symbol)))
+}
+
+/// The same of the symbols that stand for others.
+pub(super) fn renamed(kind: &ConstraintKind, merged: &Merged) -> ConstraintKind {
+    match kind {
+        ConstraintKind::AtLeast(dim, least) => ConstraintKind::AtLeast(rename(dim, merged), *least),
+        ConstraintKind::Equal(a, b) => ConstraintKind::Equal(rename(a, merged), rename(b, merged)),
+        ConstraintKind::Broadcast(a, b) => ConstraintKind::Broadcast(rename(a, merged), rename(b, merged)),
+    }
+}
+
 fn narrower(a: (i64, Option<i64>, i64), b: (i64, Option<i64>, i64)) -> (i64, Option<i64>, i64) {
     let (min, max) = (a.0.max(b.0), a.2.min(b.2));
     (min, a.1.or(b.1).map(|opt| opt.clamp(min, max.max(min))), max)
@@ -478,13 +523,13 @@ fn nearest(values: &[i64], to: i64) -> Option<i64> {
 
 /// Distance between values that are evenly spaced; 1 otherwise.
 fn spacing(values: &[i64]) -> i64 {
-    let [first, second, _, ..] = values else { return 1 };
+    let [first, second, ..] = values else { return 1 };
     let step = second - first;
     if values.windows(2).all(|pair| pair[1] - pair[0] == step) { step } else { 1 }
 }
 
 /// Whether a node stands in a branch: what it demands holds only when the branch is taken.
-fn is_conditional(node: &str) -> bool {
+pub(super) fn is_conditional(node: &str) -> bool {
     enclosing(node).next().is_some()
 }
 
@@ -553,27 +598,6 @@ fn symbolic_dims(graph: &Graph, dims: &mut HashSet<Dim>) {
     for id in graph.node_ids() {
         for (_, body) in graph[id].attrs.graphs() {
             symbolic_dims(body, dims);
-        }
-    }
-}
-
-/// Which symbols are the same; the earliest made stands for all.
-#[derive(Default)]
-struct Merged(HashMap<Symbol, Symbol>);
-
-impl Merged {
-    fn root(&self, symbol: Symbol) -> Symbol {
-        let mut at = symbol;
-        while let Some(&next) = self.0.get(&at) {
-            at = next;
-        }
-        at
-    }
-
-    fn join(&mut self, a: Symbol, b: Symbol) {
-        let (a, b) = (self.root(a), self.root(b));
-        if a != b {
-            self.0.insert(a.max(b), a.min(b));
         }
     }
 }

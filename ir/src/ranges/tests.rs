@@ -141,6 +141,97 @@ fn equal_symbols_become_one() {
     assert_eq!(module.graph[module.graph.inputs()[1]].ty.show(&module.symbols), "i64[batch x seq]");
 }
 
+fn broadcast(a: &Dim, b: &Dim) -> Constraint {
+    demand(ConstraintKind::Broadcast(a.clone(), b.clone()))
+}
+
+#[test]
+fn symbols_that_broadcast_are_equal_or_one() {
+    // `Sub(x, y)`: either may be 1, and the engine reaches up to where they are equal.
+    let sizes = |shapes: &[&str]| {
+        let mut module = Module::default();
+        let x = input(&mut module, "x", DType::F32, &["1", "a"]);
+        let y = input(&mut module, "y", DType::F32, &["1", "3", "2", "d"]);
+        lines(&mut module, shapes, &[broadcast(&x[1], &y[3])])
+    };
+    assert_eq!(sizes(&[]).unwrap(), ["a: 1..640..1024 (derived)", "d: 1..640..1024 (derived)"]);
+    // The other one follows what the user says of one.
+    assert_eq!(sizes(&["a=2..4..8"]).unwrap(), ["a: 2..4..8 (user)", "d: 1..4..8 (derived)"]);
+    assert_eq!(sizes(&["a=1..1"]).unwrap(), ["a = 1 (user)", "d: 1..640..1024 (default)"]);
+    assert_eq!(sizes(&["a=1..1", "d=1..8"]).unwrap()[1], "d: 1..8..8 (user)");
+    assert_eq!(sizes(&["a=5..8", "d=1..8"]).unwrap(), ["a: 5..8..8 (user)", "d: 1..8..8 (user)"]);
+    let why = sizes(&["a=1..4", "d=1..8"]).unwrap_err();
+    assert!(why[0].contains("node `n` needs a = d, or one of them 1"), "{why:?}");
+}
+
+#[test]
+fn a_symbol_beside_a_number_is_one_or_that_number() {
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["1", "a"]);
+    assert_eq!(
+        lines(&mut module, &[], &[broadcast(&x[1], &known(3))]).unwrap(),
+        ["a: 1..3..3 step 2 (derived)"]
+    );
+}
+
+#[test]
+fn what_one_of_two_tied_symbols_needs_is_not_asked_of_the_other() {
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["1", "a"]);
+    let y = input(&mut module, "y", DType::F32, &["1", "1", "1", "d"]);
+    let nine = demand(ConstraintKind::AtLeast(y[3].clone(), 9));
+    assert_eq!(
+        lines(&mut module, &[], &[broadcast(&x[1], &y[3]), nine.clone()]).unwrap(),
+        ["a: 1..640..1024 (derived)", "d: 9..640..1024 (derived)"]
+    );
+    // A reshape that d = 48 alone meets.
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["1", "a"]);
+    let y = input(&mut module, "y", DType::F32, &["1", "1", "1", "d"]);
+    let only = equal(y[3].mul(&known(40)), known(1920));
+    assert_eq!(
+        lines(&mut module, &[], &[broadcast(&x[1], &y[3]), only]).unwrap(),
+        ["a: 1..48..48 (derived)", "d = 48 (derived)"]
+    );
+}
+
+#[test]
+fn three_symbols_broadcast_together() {
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["a", "b", "c"]);
+    let demands = [broadcast(&x[1], &x[2]), broadcast(&x[0], &x[1].max(&x[2]))];
+    assert_eq!(
+        lines(&mut module, &[], &demands).unwrap(),
+        ["a: 1..1..8 (derived)", "b: 1..1..8 (derived)", "c: 1..1..8 (derived)"]
+    );
+}
+
+#[test]
+fn a_dim_computed_from_another_is_reached() {
+    // Twice the one is the other: far from both defaults.
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["1", "a"]);
+    let y = input(&mut module, "y", DType::F32, &["1", "1", "1", "d"]);
+    let twice = y[3].mul(&known(2)).add(&known(6));
+    assert_eq!(
+        lines(&mut module, &[], &[broadcast(&x[1], &twice)]).unwrap(),
+        ["a: 8..256..2054 (derived)", "d: 1..125..1024 (default)"]
+    );
+}
+
+#[test]
+fn what_a_branch_broadcasts_is_equal_at_the_sizes_of_the_profile() {
+    let mut module = Module::default();
+    let x = input(&mut module, "x", DType::F32, &["1", "a"]);
+    let y = input(&mut module, "y", DType::F32, &["1", "1", "1", "d"]);
+    let kind = ConstraintKind::Equal(x[1].clone(), y[3].clone());
+    let inside = Constraint { node: "if/then_branch/concat".to_owned(), kind };
+    assert_eq!(
+        lines(&mut module, &[], &[inside]).unwrap(),
+        ["a: 1..640..1024 (derived)", "d: 1..640..1024 (derived)"]
+    );
+}
+
 #[test]
 fn demands_on_two_symbols_hold_at_all_three_points() {
     let mut module = Module::default();
