@@ -1,6 +1,7 @@
 //! Exact sums of products of small integers. TensorRT multiplies no matrices of integers, but f32 is exact for whole numbers
 //! up to 2²⁴: as long as no sum of magnitudes passes that, products of 8-bit numbers are exact in f32 in any order. Longer sums
-//! are made in parts, which are added up in i32.
+//! are made in parts, which are added up in i32; where there would be too many, factors are halved into their upper and lower 4
+//! bits first (v = 16·high + low), so that a part can be 16 or 256 times as long.
 
 use crate::{
     Emit,
@@ -48,6 +49,8 @@ pub enum Along {
     Axis(usize),
     /// Along this axis from the end.
     FromEnd(usize),
+    /// Of a stack of matrices [d, k, n]: one for each matrix [d], or for each of its columns [d, n].
+    Stack,
 }
 
 /// A factor in `slot` with its zero point in `zero`.
@@ -87,10 +90,15 @@ fn zero_dims(z: &Operand<'_>, rank: usize, along: Along) -> Option<Vec<i64>> {
     let mut dims = vec![1; rank];
     match z.shape {
         [] | [Dim::Known(1)] => {}
+        [d, n] if matches!(along, Along::Stack) => {
+            *dims.first_mut()? = d.known()?;
+            *dims.last_mut()? = n.known()?;
+        }
         [n] => {
             let axis = match along {
                 Along::Axis(axis) => axis,
                 Along::FromEnd(back) => rank.checked_sub(back)?,
+                Along::Stack => 0,
             };
             *dims.get_mut(axis)? = n.known()?;
         }
@@ -105,30 +113,48 @@ fn zero_dims(z: &Operand<'_>, rank: usize, along: Along) -> Option<Vec<i64>> {
 }
 
 /// Most parts of a sum.
-const PARTS: i64 = 64;
+const PARTS: i64 = 16;
 
-/// In how many parts sums of `terms` products are made, so that none can pass 2²⁴: the bounds of the parts, in units of
-/// `unit` terms that stay together. Where the bound from the dtypes is too weak for one part, constant weights are added up.
+/// Largest magnitude of either half of a factor.
+const HALF: f64 = 16.0;
+
+/// How sums are made so that none can pass 2²⁴.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sums {
+    /// Bounds of the parts, in units of terms that stay together.
+    bounds: Vec<i64>,
+    /// Which of the factors are halved.
+    halved: [bool; 2],
+}
+
+/// How sums of `terms` products are made; `unit` terms stay together. Where the bound from the dtypes is too weak for one part,
+/// constant weights are added up.
 ///
 /// # Errors
 /// `E0304` with the bound, where too many parts would be needed.
-pub fn parts(
+pub fn sums(
     node: NodeView<'_>,
     [a, b]: [&Factor; 2],
     terms: Option<i64>,
     unit: i64,
     layout: Option<Layout>,
-) -> Result<Vec<i64>, Refusal> {
+) -> Result<Sums, Refusal> {
     let unknown =
         || Refusal::new(Code::DIM_UNKNOWN, "how many products are added up is known only at run time");
     let terms = terms.ok_or_else(unknown)?;
     let units = terms / unit.max(1);
-    let Err(refusal) = exact(node, [a, b], terms, layout) else { return Ok(vec![0, units]) };
-    let each = (LIMIT / (a.magnitude * b.magnitude * unit as f64)).floor() as i64;
-    if each < 1 || units > each.saturating_mul(PARTS) {
-        return Err(refusal);
+    let Err(refusal) = exact(node, [a, b], terms, layout) else {
+        return Ok(Sums { bounds: vec![0, units], halved: [false; 2] });
+    };
+    for halved in [[false, false], [false, true], [true, true]] {
+        let size = |factor: &Factor, half: bool| if half { HALF } else { factor.magnitude };
+        let product = size(a, halved[0]) * size(b, halved[1]);
+        let each = (LIMIT / (product * unit as f64)).floor() as i64;
+        if each >= 1 && units <= each.saturating_mul(PARTS) {
+            return Ok(Sums { bounds: (0..units).step_by(each as usize).chain([units]).collect(), halved });
+        }
     }
-    Ok((0..units).step_by(each as usize).chain([units]).collect())
+    Err(refusal)
 }
 
 /// Checks that no sum of `terms` products can pass 2²⁴.
@@ -167,46 +193,32 @@ pub struct Layout {
     pub inner: usize,
 }
 
-/// Largest Σ|w − zero point| of constant weights with one constant zero point for all.
+/// Largest Σ|w − zero point| of constant weights with constant zero points.
 fn largest_sum(node: NodeView<'_>, factor: &Factor, layout: Layout) -> Option<f64> {
     let constant = node.input(factor.slot)?.constant()?;
-    let zero = match factor.zeros.as_deref()? {
-        [] => 0,
-        [first, rest @ ..] if rest.iter().all(|z| z == first) => *first,
-        _ => return None,
-    };
-    let bytes = constant.bytes()?;
     let Layout { outer, terms, inner } = layout;
-    if outer.checked_mul(terms)?.checked_mul(inner)? != bytes.len() || inner == 0 || terms == 0 {
+    if outer.checked_mul(terms)?.checked_mul(inner)? != constant.count() || inner == 0 || terms == 0 {
         return None;
     }
-    let signed = constant.dtype() == DType::I8;
-    let size = |&v: &u8| (if signed { i64::from(v as i8) } else { i64::from(v) } - zero).unsigned_abs();
-    let mut largest = 0;
-    for block in bytes.chunks_exact(terms * inner) {
-        let mut sums = vec![0u64; inner];
+    let differences = differences(constant, factor)?;
+    let mut largest = 0.0f64;
+    for block in differences.chunks_exact(terms * inner) {
+        let mut sums = vec![0.0; inner];
         for row in block.chunks_exact(inner) {
-            sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += size(v));
+            sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += f64::from(v.abs()));
         }
-        largest = largest.max(sums.into_iter().max().unwrap_or(0));
+        largest = sums.into_iter().fold(largest, f64::max);
     }
-    Some(largest as f64)
+    Some(largest)
 }
 
 /// The factor less its zero point, in f32. Constants are computed here, so that the engine holds just the difference.
 pub fn emit(cx: &mut Emit<'_>, factor: &Factor) -> TensorId {
     let constant = cx.node().input(factor.slot).and_then(|view| view.constant()).cloned();
-    let one = match factor.zeros.as_deref() {
-        Some([]) => Some(0),
-        Some([first, rest @ ..]) if rest.iter().all(|z| z == first) => Some(*first),
-        _ => None,
-    };
-    if let (Some(constant), Some(zero)) = (constant, one)
-        && let Some(bytes) = constant.bytes()
+    if let Some(constant) = constant
+        && let Some(differences) = differences(&constant, factor)
     {
-        let signed = constant.dtype() == DType::I8;
-        let value = |&v: &u8| if signed { i64::from(v as i8) } else { i64::from(v) };
-        let floats: Vec<u8> = bytes.iter().flat_map(|v| ((value(v) - zero) as f32).to_le_bytes()).collect();
+        let floats: Vec<u8> = differences.into_iter().flat_map(f32::to_le_bytes).collect();
         return cx.constant(DType::F32, constant.dims().to_vec(), floats.into());
     }
     let x = cx.input(factor.slot);
@@ -222,35 +234,95 @@ pub fn emit(cx: &mut Emit<'_>, factor: &Factor) -> TensorId {
     }
 }
 
-/// Sums of products in f32, whole already: a kernel that works in another domain may leave a trace of its rounding. `part` makes
-/// those of one part (its bounds); several are added up in i32.
+/// Constant weights less their constant zero points.
+fn differences(constant: &Tensor, factor: &Factor) -> Option<Vec<f32>> {
+    let (bytes, zeros) = (constant.bytes()?, factor.zeros.as_deref()?);
+    let dims: Vec<usize> = constant.dims().iter().map(|&d| usize::try_from(d).ok()).collect::<Option<_>>()?;
+    // Steps over the zero points for each axis: 0 where they broadcast.
+    let spread = factor.zero.as_ref().map(|(_, dims)| &dims[..]).unwrap_or_default();
+    let mut steps = vec![0; dims.len()];
+    let mut step = 1usize;
+    for (axis, &d) in spread.iter().enumerate().rev() {
+        if d > 1 {
+            *steps.get_mut(axis)? = step;
+            step = step.checked_mul(usize::try_from(d).ok()?)?;
+        }
+    }
+    let signed = constant.dtype() == DType::I8;
+    let mut at = vec![0usize; dims.len()];
+    let mut differences = Vec::with_capacity(bytes.len());
+    for &v in bytes.iter() {
+        let index: usize = at.iter().zip(&steps).map(|(k, step)| k * step).sum();
+        let zero = if spread.is_empty() { 0 } else { *zeros.get(index)? };
+        let value = if signed { i64::from(v as i8) } else { i64::from(v) };
+        differences.push((value - zero) as f32);
+        for (k, &d) in at.iter_mut().zip(&dims).rev() {
+            *k += 1;
+            if *k < d {
+                break;
+            }
+            *k = 0;
+        }
+    }
+    Some(differences)
+}
+
+/// Sums of products of `a` and `b`, whole numbers in f32: a kernel that works in another domain may leave a trace of its rounding.
+/// `product` makes those of one part (its bounds; `None` for all); several are added up in i32.
 pub fn total(
     cx: &mut Emit<'_>,
-    bounds: &[i64],
-    part: impl Fn(&mut Emit<'_>, Option<(i64, i64)>) -> TensorId,
+    sums: &Sums,
+    [a, b]: [TensorId; 2],
+    product: impl Fn(&mut Emit<'_>, TensorId, TensorId, Option<(i64, i64)>) -> TensorId,
 ) -> TensorId {
-    if bounds.len() <= 2 {
-        let sums = part(cx, None);
+    let whole = sums.bounds.len() <= 2;
+    if whole && sums.halved == [false; 2] {
+        let sums = product(cx, a, b, None);
         return cx.unary(sums, UnaryOp::Round);
     }
+    let (a, b) = (halves(cx, a, sums.halved[0]), halves(cx, b, sums.halved[1]));
     let mut sum = None;
-    for pair in bounds.windows(2) {
-        let part = part(cx, Some((pair[0], pair[1])));
-        let part = cx.unary(part, UnaryOp::Round);
-        let part = cx.cast(part, DType::I32);
-        sum = Some(match sum {
-            Some(sum) => cx.elementwise(sum, part, ElementWiseOp::Sum),
-            None => part,
-        });
+    for pair in sums.bounds.windows(2) {
+        let part = (!whole).then(|| (pair[0], pair[1]));
+        for &(a, a_weight) in &a {
+            for &(b, b_weight) in &b {
+                let part = product(cx, a, b, part);
+                let part = cx.unary(part, UnaryOp::Round);
+                let mut part = cx.cast(part, DType::I32);
+                if a_weight * b_weight > 1.0 {
+                    let weight = elementwise::scalar_like(cx, part, a_weight * b_weight);
+                    part = cx.elementwise(part, weight, ElementWiseOp::Prod);
+                }
+                sum = Some(match sum {
+                    Some(sum) => cx.elementwise(sum, part, ElementWiseOp::Sum),
+                    None => part,
+                });
+            }
+        }
     }
     sum.unwrap_or(TensorId(u32::MAX))
 }
 
-/// Elements `from..to` along `axis`; all for `None`.
-pub fn taken(cx: &mut Emit<'_>, x: TensorId, axis: usize, part: Option<(i64, i64)>) -> TensorId {
+/// A factor with its weight in a product: itself, or its halves ⌊v / 16⌋ and the rest.
+fn halves(cx: &mut Emit<'_>, x: TensorId, halved: bool) -> Vec<(TensorId, f64)> {
+    if !halved {
+        return vec![(x, 1.0)];
+    }
+    let step = elementwise::scalar_like(cx, x, 1.0 / HALF);
+    let high = cx.elementwise(x, step, ElementWiseOp::Prod);
+    let high = cx.unary(high, UnaryOp::Floor);
+    let step = elementwise::scalar_like(cx, x, HALF);
+    let upper = cx.elementwise(high, step, ElementWiseOp::Prod);
+    let low = cx.elementwise(x, upper, ElementWiseOp::Sub);
+    vec![(high, HALF), (low, 1.0)]
+}
+
+/// Elements `from..to` along `axis` of each of `blocks` equal stretches of it; all for `None`.
+pub fn taken(cx: &mut Emit<'_>, x: TensorId, axis: usize, blocks: i64, part: Option<(i64, i64)>) -> TensorId {
     use trtc_network::{Layer, layer::GatherMode};
     let Some((from, to)) = part else { return x };
-    let indices: Vec<i64> = (from..to).collect();
+    let each = cx.dims(x).get(axis).map_or(0, |d| d / blocks.max(1));
+    let indices: Vec<i64> = (0..blocks).flat_map(|k| k * each + from..k * each + to).collect();
     let indices = cx.i64s(&indices);
     let (axis, mode) = (axis as u32, GatherMode::Default);
     cx.one(Layer::Gather { data: x, indices, axis, mode, batch_dims: 0 })

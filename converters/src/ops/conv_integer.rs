@@ -4,14 +4,14 @@
 //! ConvInteger: x [n, c, spatial..] i8 | u8, w [m, c / group, kernel..] i8 | u8, (zero points [], [] | [m])  ->  y i32
 //! QLinearConv: x, scale, zero point, w, scale [] | [m], zero point, y scale, y zero point, (b [m] i32)  ->  y i8 | u8
 //! Opsets: 10; com.microsoft QLinearConv 1.     TensorRT: IConvolutionLayer in f32, IUnaryLayer ROUND. Padding is 0 after the zero point is taken off.
-//! Limits: as Conv; w known in shape, 64 parts with sums below 2²⁴, one with groups (from the weights where they are constant);
-//! not empty.
+//! Limits: as Conv; w known in shape, 16 parts with sums below 2²⁴ (one from the weights where they are constant), of the upper
+//! and lower 4 bits where the numbers themselves are too large; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
         elementwise,
-        integers::{self, Along, Factor, Layout},
+        integers::{self, Along, Factor, Layout, Sums},
         shape,
         window::{self, Attributes},
     },
@@ -38,8 +38,8 @@ pub struct Plan {
     rank: usize,
     /// Dtype of QLinearConv's result.
     quantised: Option<DType>,
-    /// Bounds of the parts of the channels.
-    parts: Vec<i64>,
+    /// How sums over the channels of a group are made.
+    sums: Sums,
 }
 
 /// Slots of w, of the zero points of x and w.
@@ -67,7 +67,7 @@ impl Converter for ConvInteger {
         ],
         dtypes: integers::BYTES,
         layers: "IConvolutionLayer, IElementWiseLayer, IUnaryLayer",
-        limits: "1 to 3 spatial dims; 64 parts with sums below 2²⁴, one with groups; no 3 spatial dims for sm75",
+        limits: "1 to 3 spatial dims; 16 parts of halved factors with sums below 2²⁴; no 3 spatial dims for sm75",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -137,15 +137,15 @@ impl Converter for ConvInteger {
         let terms = dims[1..].iter().try_fold(1i64, |n, &d| n.checked_mul(d)).filter(|&n| n > 0);
         let layout = terms.and_then(|n| usize::try_from(n).ok()).zip(usize::try_from(dims[0]).ok());
         let layout = layout.map(|(terms, outer)| Layout { outer, terms, inner: 1 });
-        // Channels of one group can be taken apart.
-        let unit = terms.filter(|_| groups == 1).and_then(|terms| terms.checked_div(dims[1]));
-        let parts = integers::parts(node, [&x, &w], terms, unit.or(terms).unwrap_or(1), layout)?;
+        // Channels can be taken apart, each group's alike; what one channel adds stays together.
+        let unit = terms.and_then(|terms| terms.checked_div(dims[1]));
+        let sums = integers::sums(node, [&x, &w], terms, unit.unwrap_or(1), layout)?;
         let mut window = attributes.window(before, after);
         if spatial == 1 {
             window = window::over_two_dims(window);
         }
         let quantised = if node.op() == "QLinearConv" { Some(result(node, target)?) } else { None };
-        Ok(Plan { x, w, window, groups, rank: x_operand.rank(), quantised, parts })
+        Ok(Plan { x, w, window, groups, rank: x_operand.rank(), quantised, sums })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
@@ -155,8 +155,9 @@ impl Converter for ConvInteger {
             [x, kernel] = [x, kernel].map(|x| cx.one(Layer::Unsqueeze { x, axes: vec![2] }));
         }
         let (window, groups) = (plan.window, plan.groups);
-        let mut y = integers::total(cx, &plan.parts, |cx, part| {
-            let [x, kernel] = [x, kernel].map(|x| integers::taken(cx, x, 1, part));
+        let mut y = integers::total(cx, &plan.sums, [x, kernel], |cx, x, kernel, part| {
+            let x = integers::taken(cx, x, 1, groups, part);
+            let kernel = integers::taken(cx, kernel, 1, 1, part);
             cx.one(Layer::Convolution { x, kernel, bias: None, window: window.clone(), groups })
         });
         if flat {
@@ -252,6 +253,23 @@ mod tests {
         let line =
             Case::new("ConvInteger", 10).input(large(&[1, 300, 3], 254)).input(large(&[1, 300, 2], 250));
         line.constant(u8s([], &[1])).check(Tolerance::Exact);
+        // Groups: channels of each are taken apart alike.
+        let grouped = Case::new("ConvInteger", 10)
+            .input(large(&[1, 600, 2, 1], 254))
+            .input(large(&[4, 300, 1, 1], 251));
+        let grouped = grouped.int("group", 2);
+        assert!(grouped.layers().contains(&"Gather"));
+        grouped.check(Tolerance::Exact);
+        grouped.dynamic(0, ["N", "600", "H", "1"]).constant(u8s([], &[3])).check(Tolerance::Exact);
+        // A kernel too large for one part of whole numbers: halves, of one factor and of both.
+        for (k, products) in [(17, 2), (70, 4)] {
+            let wide = Case::new("ConvInteger", 10)
+                .input(large(&[1, 2, k, k + 1], 254))
+                .input(large(&[2, 1, k, k], 251));
+            let wide = wide.int("group", 2).constant(u8s([], &[7])).constant(u8s([], &[9]));
+            assert_eq!(wide.layers().iter().filter(|&&name| name == "Convolution").count(), products);
+            wide.check(Tolerance::Exact);
+        }
     }
 
     #[test]
@@ -308,7 +326,9 @@ mod tests {
         plain.clone().dynamic(0, ["1", "C", "2", "2"]).refused(Code::DIM_UNKNOWN);
         plain.clone().ints("pads", &[-1, 0, 0, 0]).refused(Code::ATTRIBUTE);
         case(&[1, 1, 2, 2, 2], &[1; 5]).target("rtx-1.7:sm75").refused(Code::COMPUTE_CAPABILITY);
-        let wide = Case::new("ConvInteger", 10).input(bytes(&[1, 900, 1, 1])).input(bytes(&[3, 300, 1, 1]));
-        wide.int("group", 3).refused(Code::SHAPE);
+        // One channel whose kernel alone holds more products than halves of both factors allow.
+        let k = 257;
+        let wide = Case::new("ConvInteger", 10).input(bytes(&[1, 1, k, k])).input(bytes(&[1, 1, k, k]));
+        wide.refused(Code::SHAPE);
     }
 }

@@ -5,13 +5,13 @@
 //! DynamicQuantizeMatMul: a f32, b, b_scale, (b zero point), (bias [n])  ->  y [.., m, n] f32
 //! QLinearMatMul: a, scale, zero point, b, scale, zero point, y scale, y zero point  ->  y [.., m, n] i8 | u8
 //! Opsets: 10; QLinearMatMul 21 more types; com.microsoft 1.     TensorRT: IMatrixMultiplyLayer in f32, IUnaryLayer ROUND.
-//! Limits: k known, 64 parts with sums below 2²⁴ (one from the weights where they are constant); not for sm75; rank ≥ 2; not empty.
+//! Limits: k known, 16 parts with sums below 2²⁴ (one from the weights where they are constant), of halved factors if need be; not for sm75; rank ≥ 2; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
         check, elementwise,
-        integers::{self, Along, Factor, Layout},
+        integers::{self, Along, Factor, Layout, Sums},
         matrix, shape,
     },
     emit::carrier,
@@ -62,8 +62,8 @@ pub struct Plan {
     b: Factor,
     rank: usize,
     to: DType,
-    /// Bounds of the parts of k.
-    parts: Vec<i64>,
+    /// How sums over k are made.
+    sums: Sums,
 }
 
 impl Converter for MatMulInteger {
@@ -78,7 +78,7 @@ impl Converter for MatMulInteger {
         ],
         dtypes: integers::BYTES,
         layers: "IMatrixMultiplyLayer, IElementWiseLayer, IUnaryLayer",
-        limits: "64 parts with sums below 2²⁴; not for sm75",
+        limits: "16 parts of halved factors with sums below 2²⁴; not for sm75",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -156,8 +156,8 @@ impl Converter for MatMulInteger {
         let terms = terms.or_else(|| a_operand.shape[a_operand.rank() - 1].known());
         // Quantised by its own range, a is u8 with a zero point in 0 … 255.
         let own = Factor::of_magnitude(255.0);
-        let parts = integers::parts(node, [a.as_ref().unwrap_or(&own), &b], terms, 1, layout)?;
-        Ok(Plan { slots, a, b, rank, to, parts })
+        let sums = integers::sums(node, [a.as_ref().unwrap_or(&own), &b], terms, 1, layout)?;
+        Ok(Plan { slots, a, b, rank, to, sums })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
@@ -175,9 +175,9 @@ impl Converter for MatMulInteger {
         let b = integers::emit(cx, &plan.b);
         let [a, b] = [a, b].map(|x| cx.with_rank(x, plan.rank));
         let (op_a, op_b) = (MatrixOp::None, MatrixOp::None);
-        let mut y = integers::total(cx, &plan.parts, |cx, part| {
-            let a = integers::taken(cx, a, plan.rank - 1, part);
-            let b = integers::taken(cx, b, plan.rank - 2, part);
+        let mut y = integers::total(cx, &plan.sums, [a, b], |cx, a, b, part| {
+            let a = integers::taken(cx, a, plan.rank - 1, 1, part);
+            let b = integers::taken(cx, b, plan.rank - 2, 1, part);
             cx.one(Layer::MatrixMultiply { a, op_a, b, op_b })
         });
         if plan.to != DType::I32 || slots.y.is_some() || !slots.scales.is_empty() {
@@ -273,6 +273,16 @@ mod tests {
         case.check(Tolerance::Exact);
         case.dynamic(0, ["N", "701"]).check(Tolerance::Exact);
         plain().input(a.clone()).constant(b.clone()).input(u8s([], &[1])).check(Tolerance::Exact);
+        // Halves, where there would be too many parts.
+        let k = 258 * 16 + 3;
+        let long = |n: usize, odd: u8| -> Vec<u8> {
+            (0..n * k).map(|v| if v % 50 == 7 { odd } else { 255 }).collect()
+        };
+        let (left, right) = (long(1, 254), long(2, 3));
+        let left = u8s([k as i64], &left).with_dims(vec![1, k as i64]).unwrap();
+        let right = u8s([2 * k as i64], &right).with_dims(vec![k as i64, 2]).unwrap();
+        let case = plain().input(left).input(right).constant(u8s([], &[9])).constant(u8s([2], &[0, 200]));
+        case.check(Tolerance::Exact);
         let to_float = Case::of("com.microsoft", "MatMulIntegerToFloat", 1).input(a).constant(b);
         let to_float = to_float.constant(f32s([], &[0.5])).constant(f32s([3], &[0.25, 1.0, 2.0]));
         to_float.check(F32);
@@ -334,9 +344,11 @@ mod tests {
         // 255² · 258 = 16,776,450; one more passes 2²⁴.
         assert!(!wide(258).layers().contains(&"Gather"));
         assert!(wide(259).layers().contains(&"Gather"));
-        wide(258 * 64).layers();
-        let refusal = wide(258 * 64 + 1).refused(Code::SHAPE);
-        assert!(refusal.why.starts_with("sums of 16513 products may reach 1073757825;"), "{}", refusal.why);
+        let products = |k: i64| wide(k).layers().iter().filter(|&&name| name == "MatrixMultiply").count();
+        // 16 parts; 4112 products of a number and a half, 5 of 65,536 of halves.
+        assert_eq!([258 * 16, 258 * 16 + 1, 4112 * 16 + 1].map(products), [16, 4, 8]);
+        let refusal = wide(65_536 * 16 + 1).refused(Code::SHAPE);
+        assert!(refusal.why.starts_with("sums of 1048577 products may reach"), "{}", refusal.why);
         // The weights themselves say that it is less.
         plain().input(u8s([1, 259], &[1; 259])).constant(u8s([259, 1], &[1; 259])).layers();
         wide(2).dynamic(0, ["1", "K"]).dynamic(1, ["K", "1"]).refused(Code::DIM_UNKNOWN);

@@ -31,7 +31,6 @@ mod dequantize_linear;
 mod det;
 mod dft;
 mod dynamic_quantize_linear;
-mod dynamic_quantize_lstm;
 mod einsum;
 mod embed_layer_normalization;
 mod expand;
@@ -144,7 +143,6 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &det::Det,
     &dft::Dft,
     &dynamic_quantize_linear::DynamicQuantizeLinear,
-    &dynamic_quantize_lstm::DynamicQuantizeLstm,
     &einsum::Einsum,
     &embed_layer_normalization::EmbedLayerNormalization,
     &expand::Expand,
@@ -191,6 +189,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &random::Random,
     &range::Range,
     &recurrent::Recurrent,
+    &recurrent::DynamicQuantizeLstm,
     &reduce::Reduce,
     &reshape::Reshape,
     &resize::Resize,

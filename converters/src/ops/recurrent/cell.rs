@@ -1,6 +1,6 @@
 //! One step of a recurrence.
 
-use super::rows;
+use super::{quantised::Quantised, rows};
 use crate::Emit;
 use trtc_ir::{Code, NodeView, Refusal};
 use trtc_network::{
@@ -19,7 +19,7 @@ pub enum Kind {
 impl Kind {
     pub fn of(node: NodeView<'_>) -> Kind {
         match node.op() {
-            "LSTM" => Kind::Lstm,
+            "LSTM" | "DynamicQuantizeLSTM" => Kind::Lstm,
             "GRU" => Kind::Gru,
             _ => Kind::Rnn,
         }
@@ -157,21 +157,44 @@ impl Cell {
     }
 }
 
+/// What a product is made with.
+enum Factor {
+    /// [n, k]
+    Plain(TensorId),
+    Quantised(Quantised),
+}
+
+impl Factor {
+    /// x [.., k] · weightsᵀ [.., n].
+    fn product(&self, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
+        match self {
+            Factor::Plain(weights) => {
+                let rank = cx.rank(x);
+                let weights = cx.with_rank(*weights, rank);
+                product(cx, x, weights)
+            }
+            Factor::Quantised(weights) => weights.product(cx, x),
+        }
+    }
+}
+
 /// The weights of one direction as tensors.
 pub struct Weights<'a> {
     kind: Kind,
     cell: &'a Cell,
     hidden: i64,
     /// [g·h, i]
-    input: TensorId,
+    input: Factor,
     /// [g·h, h]; GRU with an early reset: without the last gate.
-    recurrent: TensorId,
+    recurrent: Factor,
     /// [h, h]: the last gate of a GRU with an early reset.
     candidate: Option<TensorId>,
     /// [g·h]: everything that is added before the gates.
     bias: Option<TensorId>,
     /// [1, h]: what a GRU with a late reset adds to the product before it.
     late_bias: Option<TensorId>,
+    /// [1, h] each, for i o f c: of a quantised LSTM, which adds them last of all.
+    last_bias: Option<[TensorId; 4]>,
     /// [1, h] each, for i o f.
     peepholes: Option<[TensorId; 3]>,
 }
@@ -200,19 +223,38 @@ impl<'a> Weights<'a> {
                 cx.elementwise(of_input, of_state, ElementWiseOp::Sum)
             });
         }
-        let peepholes = (kind == Kind::Lstm && cx.node().input(7).is_some()).then(|| {
-            [0, 1, 2].map(|gate| {
-                let p = rows(cx, 7, k, 3 * h, gate * h, h, None);
-                cx.with_rank(p, 2)
+        let peepholes = peepholes(cx, kind, k, h);
+        let [input, recurrent] = [input, recurrent].map(Factor::Plain);
+        let last_bias = None;
+        Weights { kind, cell, hidden: h, input, recurrent, candidate, bias, late_bias, last_bias, peepholes }
+    }
+
+    /// Of an LSTM with 8-bit weights.
+    pub fn quantised(
+        cx: &mut Emit<'_>,
+        k: usize,
+        h: i64,
+        cell: &'a Cell,
+        [input, recurrent]: [Quantised; 2],
+    ) -> Weights<'a> {
+        let last_bias = cx.node().input(3).is_some().then(|| {
+            [0, 1, 2, 3].map(|gate| {
+                let of_input = rows(cx, 3, k, 8 * h, gate * h, h, None);
+                let of_state = rows(cx, 3, k, 8 * h, (4 + gate) * h, h, None);
+                let bias = cx.elementwise(of_input, of_state, ElementWiseOp::Sum);
+                cx.with_rank(bias, 2)
             })
         });
-        Weights { kind, cell, hidden: h, input, recurrent, candidate, bias, late_bias, peepholes }
+        let kind = Kind::Lstm;
+        let [input, recurrent] = [input, recurrent].map(Factor::Quantised);
+        let (candidate, bias, late_bias) = (None, None, None);
+        let peepholes = peepholes(cx, kind, k, h);
+        Weights { kind, cell, hidden: h, input, recurrent, candidate, bias, late_bias, last_bias, peepholes }
     }
 
     /// X · Wᵀ and every bias that may be added now: [s, b, g·h].
     pub fn project(&self, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
-        let w = cx.with_rank(self.input, 3);
-        let y = product(cx, x, w);
+        let y = self.input.product(cx, x);
         match self.bias {
             Some(bias) => {
                 let bias = cx.with_rank(bias, 3);
@@ -222,7 +264,8 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// One step: what it gives out, and the next states. `x` [b, g·h], states [b, h], `within` [b, 1] bool.
+    /// One step: what it gives out, and the next states. `x` [b, g·h], states [b, h], `within` [b, 1] bool each: none where
+    /// every row has every step, else whether this one is the row's, and of a quantised LSTM whether the one before it was.
     pub fn step(
         &self,
         cx: &mut Emit<'_>,
@@ -230,21 +273,30 @@ impl<'a> Weights<'a> {
         x: TensorId,
         hidden: TensorId,
         state: Option<TensorId>,
-        within: Option<TensorId>,
+        within: &[TensorId],
     ) -> (TensorId, TensorId, Option<TensorId>) {
         let (next, next_state) = match (self.kind, state) {
             (Kind::Lstm, Some(c)) => {
-                let (h, c) = self.lstm(cx, gate, x, hidden, c);
+                // Where a row has ended, ONNX Runtime goes on with what it gave out: zeros have no share in the range.
+                let seen = match within {
+                    &[_, condition] => {
+                        let dtype = cx.dtype(hidden);
+                        let else_input = cx.scalar(dtype, 2, 0.0);
+                        cx.one(Layer::Select { condition, then_input: hidden, else_input })
+                    }
+                    _ => hidden,
+                };
+                let (h, c) = self.lstm(cx, gate, x, seen, c);
                 (h, Some(c))
             }
             (Kind::Gru, _) => (self.gru(cx, gate, x, hidden), None),
             _ => {
-                let product = product(cx, hidden, self.recurrent);
+                let product = self.recurrent.product(cx, hidden);
                 let sum = cx.elementwise(x, product, ElementWiseOp::Sum);
                 (self.cell.activate(cx, 0, sum), None)
             }
         };
-        let Some(condition) = within else { return (next, next, next_state) };
+        let Some(&condition) = within.first() else { return (next, next, next_state) };
         // Past the end of a row its states stay, and zeros are given out.
         let mut keep = |then_input: TensorId, else_input: TensorId| {
             cx.one(Layer::Select { condition, then_input, else_input })
@@ -265,21 +317,24 @@ impl<'a> Weights<'a> {
         h: TensorId,
         c: TensorId,
     ) -> (TensorId, TensorId) {
-        let product = product(cx, h, self.recurrent);
+        let product = self.recurrent.product(cx, h);
         let gates = cx.elementwise(x, product, ElementWiseOp::Sum);
         let [mut i, mut o, mut f, g] = [0, 1, 2, 3].map(|k| self.part(cx, gate, gates, k));
         if let Some([pi, _, pf]) = self.peepholes {
             i = peep(cx, i, pi, c);
             f = peep(cx, f, pf, c);
         }
+        let i = self.biased(cx, 0, i);
         let i = self.cell.activate(cx, 0, i);
         let f = if self.cell.coupled {
             let dtype = cx.dtype(i);
             let one = cx.scalar(dtype, 2, 1.0);
             cx.elementwise(one, i, ElementWiseOp::Sub)
         } else {
+            let f = self.biased(cx, 2, f);
             self.cell.activate(cx, 0, f)
         };
+        let g = self.biased(cx, 3, g);
         let g = self.cell.activate(cx, 1, g);
         let kept = cx.elementwise(f, c, ElementWiseOp::Prod);
         let added = cx.elementwise(i, g, ElementWiseOp::Prod);
@@ -287,13 +342,14 @@ impl<'a> Weights<'a> {
         if let Some([_, po, _]) = self.peepholes {
             o = peep(cx, o, po, c);
         }
+        let o = self.biased(cx, 1, o);
         let o = self.cell.activate(cx, 0, o);
         let shown = self.cell.plain(cx, 2, c);
         (cx.elementwise(o, shown, ElementWiseOp::Prod), c)
     }
 
     fn gru(&self, cx: &mut Emit<'_>, gate: &Extent, x: TensorId, h: TensorId) -> TensorId {
-        let of_state = product(cx, h, self.recurrent);
+        let of_state = self.recurrent.product(cx, h);
         let [z, r] = [0, 1].map(|k| {
             let (a, b) = (self.part(cx, gate, x, k), self.part(cx, gate, of_state, k));
             let sum = cx.elementwise(a, b, ElementWiseOp::Sum);
@@ -323,12 +379,30 @@ impl<'a> Weights<'a> {
         cx.elementwise(new, old, ElementWiseOp::Sum)
     }
 
+    /// A gate with its bias, where that comes last.
+    fn biased(&self, cx: &mut Emit<'_>, k: usize, gate: TensorId) -> TensorId {
+        match self.last_bias {
+            Some(bias) => cx.elementwise(gate, bias[k], ElementWiseOp::Sum),
+            None => gate,
+        }
+    }
+
     /// Gate `k` of [b, g·h].
     fn part(&self, cx: &mut Emit<'_>, gate: &Extent, x: TensorId, k: i64) -> TensorId {
         let start = Extent::Static(vec![0, k * self.hidden]);
         let stride = Extent::Static(vec![1, 1]);
         cx.one(Layer::Slice { x, start, size: gate.clone(), stride, mode: SampleMode::Strict, fill: None })
     }
+}
+
+/// [1, h] each, for i o f.
+fn peepholes(cx: &mut Emit<'_>, kind: Kind, k: usize, h: i64) -> Option<[TensorId; 3]> {
+    (kind == Kind::Lstm && cx.node().input(7).is_some()).then(|| {
+        [0, 1, 2].map(|gate| {
+            let p = rows(cx, 7, k, 3 * h, gate * h, h, None);
+            cx.with_rank(p, 2)
+        })
+    })
 }
 
 fn product(cx: &mut Emit<'_>, a: TensorId, b: TensorId) -> TensorId {

@@ -1,18 +1,20 @@
-//! LSTM, GRU, RNN: recurrences over a sequence.
+//! LSTM, GRU, RNN, DynamicQuantizeLSTM (com.microsoft): recurrences over a sequence.
 //!
 //! X [s, b, i] T, W [d, g·h, i] T, R [d, g·h, h] T, B [d, 2·g·h] T, sequence_lens [b] i32, initial_h, initial_c [d, b, h] T, P [d, 3·h] T
 //!   ->  Y [s, d, b, h] T, Y_h, Y_c [d, b, h] T; layout 1 has b in front
-//! Opsets: 1; 7 clip and lengths; 14 layout; 22 bf16.     TensorRT: ILoop; steps one after another for a short known sequence.
+//! DynamicQuantizeLSTM: W [d, i, 4·h], R [d, h, 4·h] i8 | u8, after P the scales [d] | [d, 4·h] f32 and zero points of W and of R
+//! Opsets: 1; 7 clip and lengths; 14 layout; 22 bf16; com.microsoft 1.     TensorRT: ILoop; steps one after another for a short known sequence.
 //! Limits: weights' dims known; no f32 matrix products on sm75.
 
 mod cell;
+mod quantised;
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
         check,
         extent::{self, DimPlan, ExtentPlan},
-        shape,
+        integers, shape,
     },
 };
 use bytes::Bytes;
@@ -22,7 +24,7 @@ use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     TensorId,
     layer::{
-        ElementWiseOp, Extent, FillOp, Layer, LoopIterator, LoopOutput, LoopOutputKind, Recurrence,
+        ElementWiseOp, Extent, FillOp, Layer, LoopIterator, LoopOutput, LoopOutputKind, Recurrence, ReduceOp,
         SampleMode, TripLimit,
     },
 };
@@ -30,6 +32,10 @@ use trtc_network::{
 /// The converter of the three.
 #[derive(Debug)]
 pub struct Recurrent;
+
+/// The converter of an LSTM with 8-bit weights.
+#[derive(Debug)]
+pub struct DynamicQuantizeLstm;
 
 /// A sequence of at most this many steps is laid out step by step.
 const UNROLLED: i64 = 8;
@@ -52,6 +58,7 @@ pub struct Plan {
     /// Lengths differ from the whole: masks are needed.
     masked: bool,
     directions: Vec<(bool, Cell)>,
+    quantised: Option<quantised::Plan>,
 }
 
 fn directions(node: NodeView<'_>) -> Result<Vec<bool>, Diag> {
@@ -86,138 +93,193 @@ impl Converter for Recurrent {
     };
 
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        let dtype = shape::dtype_of(node, 0);
-        let count = Dim::Known(directions(node)?.len() as i64);
-        let x = node.input(0).and_then(|x| x.shape());
-        if let Some(x) = x.filter(|x| x.len() != 3) {
-            return Err(Diag::invalid(format!("rank {}, not 3", x.len())).slot("X"));
-        }
-        let of = |slot: usize, axis: usize| node.input(slot).and_then(|p| p.dim(axis)).cloned();
-        let hidden = of(2, 2).filter(|dim| dim.known().is_some());
-        let hidden = hidden.or(node.attrs().int("hidden_size").map(Dim::Known)).unwrap_or(Dim::Unknown);
-        let batch_first = node.int("layout", 0) != 0;
-        let (steps, batch) = match x {
-            Some([s, b, _]) if !batch_first => (s.clone(), b.clone()),
-            Some([b, s, _]) => (s.clone(), b.clone()),
-            _ => (Dim::Unknown, Dim::Unknown),
-        };
-        let batch_axis = usize::from(!batch_first);
-        for place in [(4, 0), (5, batch_axis), (6, batch_axis)] {
-            shape::demand(node, place, &batch, cx)?;
-        }
-        let (y, state) = match batch_first {
-            false => (vec![steps, count.clone(), batch.clone(), hidden.clone()], vec![count, batch, hidden]),
-            true => (vec![batch.clone(), steps, count.clone(), hidden.clone()], vec![batch, count, hidden]),
-        };
-        let state = shape::typed(dtype, Some(state));
-        let mut list = vec![shape::typed(dtype, Some(y)), state.clone()];
-        if node.op() == "LSTM" {
-            list.push(state);
-        }
-        Ok(shape::types(list))
+        inferred(node, cx)
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
-        check::never_empty(&x, "X")?;
-        if x.rank() != 3 {
-            return Err(Refusal::new(Code::RANK, format!("rank {}, not 3", x.rank())).slot("X"));
-        }
-        if x.dtype == DType::F32 && target.product() == Product::Rtx && target.sms().contains(&75) {
-            let why = "TensorRT-RTX has no f32 matrix product for sm75";
-            return Err(Refusal::new(Code::COMPUTE_CAPABILITY, why)
-                .slot("X")
-                .help("leave out sm75, or compile it as a target of its own"));
-        }
-        let kind = Kind::of(node);
-        let (w, r) = (
-            check::operand(node, 1, "W", &[x.dtype], target)?,
-            check::operand(node, 2, "R", &[x.dtype], target)?,
-        );
-        let directions = directions(node).map_err(crate::ctx::window::refused)?;
-        let known = |shape: &[Dim]| shape.iter().map(Dim::known).collect::<Option<Vec<i64>>>();
-        let (Some(w), Some(r)) = (known(w.shape), known(r.shape)) else {
-            return Err(Refusal::new(Code::DIM_UNKNOWN, "the weights' dims are not known").slot("W"));
-        };
-        let (count, gates) = (directions.len() as i64, kind.gates());
-        let hidden = r.get(2).copied().unwrap_or(0);
-        let rows = hidden.saturating_mul(gates);
-        if !(1..=MOST_HIDDEN).contains(&hidden)
-            || r != [count, rows, hidden]
-            || w.len() != 3
-            || w[..2] != [count, rows]
-            || w[2] < 1
-        {
-            let why = format!("weights of {w:?} and {r:?} for {count} directions of {gates} gates");
-            return Err(Refusal::new(Code::SHAPE, why).slot("W"));
-        }
-        let optional: &[(usize, &str)] = match kind {
-            Kind::Lstm => &[(3, "B"), (5, "initial_h"), (6, "initial_c"), (7, "P")],
-            _ => &[(3, "B"), (5, "initial_h")],
-        };
-        for &(slot, name) in optional {
-            if node.input(slot).is_some() {
-                let parameter = check::operand(node, slot, name, &[x.dtype], target)?;
-                check::not_empty(&parameter, name)?;
-            }
-        }
-        let batch_first = node.int("layout", 0) != 0;
-        let steps_axis = usize::from(batch_first);
-        let mut masked = false;
-        if let Some(lengths) = node.input(4) {
-            check::operand(node, 4, "sequence_lens", &[DType::I32], target)?;
-            // Lengths that are all the whole say nothing.
-            let whole = x.shape[steps_axis].known();
-            masked = match lengths.const_i64s() {
-                Some(list) => !list.iter().all(|&n| Some(n) == whole),
-                None => true,
-            };
-        }
-        let activations = Activation::read(node, kind, directions.len())?;
-        let cells = activations.into_iter().map(|list| Cell::new(node, kind, list));
-        Ok(Plan {
-            kind,
-            batch_first,
-            steps: x.shape[steps_axis].known(),
-            hidden,
-            inputs: w[2],
-            batch: extent::own_dim(node, 0, 1 - steps_axis),
-            length: extent::own_dim(node, 0, steps_axis),
-            masked,
-            directions: directions.into_iter().zip(cells).collect(),
-        })
+        planned(node, target)
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let mut x = cx.input(0);
-        if plan.batch_first {
-            x = cx.transpose(x, vec![1, 0, 2]);
-        }
-        let lengths = plan.masked.then(|| {
-            let lengths = cx.input(4);
-            (lengths, mask(cx, lengths, &plan))
-        });
-        let (mut ys, mut hs, mut cs) = (Vec::new(), Vec::new(), Vec::new());
-        for (k, (reverse, cell)) in plan.directions.iter().enumerate() {
-            let run = direction(cx, &plan, k, *reverse, cell, x, lengths);
-            ys.push(cx.one(Layer::Unsqueeze { x: run.all, axes: vec![1] }));
-            hs.push(cx.one(Layer::Unsqueeze { x: run.hidden, axes: vec![0] }));
-            if let Some(c) = run.cell {
-                cs.push(cx.one(Layer::Unsqueeze { x: c, axes: vec![0] }));
-            }
-        }
-        let mut outputs = vec![join(cx, ys, 1), join(cx, hs, 0)];
-        if !cs.is_empty() {
-            outputs.push(join(cx, cs, 0));
-        }
-        if plan.batch_first {
-            outputs[0] = cx.transpose(outputs[0], vec![2, 0, 1, 3]);
-            for state in &mut outputs[1..] {
-                *state = cx.transpose(*state, vec![1, 0, 2]);
-            }
-        }
-        outputs
+        emitted(&plan, cx)
     }
+}
+
+impl Converter for DynamicQuantizeLstm {
+    type Plan = Plan;
+
+    const DEF: Def = Def {
+        keys: &[Key::of("com.microsoft", "DynamicQuantizeLSTM", 1)],
+        dtypes: &[DType::F32],
+        layers: "ILoop, IMatrixMultiplyLayer, IReduceLayer, IReverseSequenceLayer",
+        limits: "dims of the weights known; not for sm75; states are quantised over the whole batch",
+        refusals: &[
+            Code::DTYPE_UNREPRESENTABLE,
+            Code::DTYPE_KERNEL,
+            Code::DTYPE_UNKNOWN,
+            Code::ATTRIBUTE,
+            Code::RANK_UNKNOWN,
+            Code::RANK,
+            Code::DIM_UNKNOWN,
+            Code::SHAPE,
+            Code::COMPUTE_CAPABILITY,
+            Code::INVALID,
+        ],
+    };
+
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        inferred(node, cx)
+    }
+
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+        planned(node, target)
+    }
+
+    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
+        emitted(&plan, cx)
+    }
+}
+
+fn inferred(node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    let dtype = shape::dtype_of(node, 0);
+    let count = Dim::Known(directions(node)?.len() as i64);
+    let x = node.input(0).and_then(|x| x.shape());
+    if let Some(x) = x.filter(|x| x.len() != 3) {
+        return Err(Diag::invalid(format!("rank {}, not 3", x.len())).slot("X"));
+    }
+    let of = |slot: usize, axis: usize| node.input(slot).and_then(|p| p.dim(axis)).cloned();
+    let quantised = node.op() == "DynamicQuantizeLSTM";
+    let hidden = of(2, if quantised { 1 } else { 2 }).filter(|dim| dim.known().is_some());
+    let hidden = hidden.or(node.attrs().int("hidden_size").map(Dim::Known)).unwrap_or(Dim::Unknown);
+    let batch_first = node.int("layout", 0) != 0;
+    let (steps, batch) = match x {
+        Some([s, b, _]) if !batch_first => (s.clone(), b.clone()),
+        Some([b, s, _]) => (s.clone(), b.clone()),
+        _ => (Dim::Unknown, Dim::Unknown),
+    };
+    let batch_axis = usize::from(!batch_first);
+    for place in [(4, 0), (5, batch_axis), (6, batch_axis)] {
+        shape::demand(node, place, &batch, cx)?;
+    }
+    let (y, state) = match batch_first {
+        false => (vec![steps, count.clone(), batch.clone(), hidden.clone()], vec![count, batch, hidden]),
+        true => (vec![batch.clone(), steps, count.clone(), hidden.clone()], vec![batch, count, hidden]),
+    };
+    let state = shape::typed(dtype, Some(state));
+    let mut list = vec![shape::typed(dtype, Some(y)), state.clone()];
+    if Kind::of(node) == Kind::Lstm {
+        list.push(state);
+    }
+    Ok(shape::types(list))
+}
+
+fn planned(node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
+    let is_quantised = node.op() == "DynamicQuantizeLSTM";
+    let floats = if is_quantised { &[DType::F32] } else { check::FLOATS };
+    let x = check::operand(node, 0, "X", floats, target)?;
+    check::never_empty(&x, "X")?;
+    if x.rank() != 3 {
+        return Err(Refusal::new(Code::RANK, format!("rank {}, not 3", x.rank())).slot("X"));
+    }
+    if x.dtype == DType::F32 && target.product() == Product::Rtx && target.sms().contains(&75) {
+        let why = "TensorRT-RTX has no f32 matrix product for sm75";
+        return Err(Refusal::new(Code::COMPUTE_CAPABILITY, why)
+            .slot("X")
+            .help("leave out sm75, or compile it as a target of its own"));
+    }
+    let kind = Kind::of(node);
+    let weights = if is_quantised { integers::BYTES } else { &[x.dtype] };
+    let (w, r) =
+        (check::operand(node, 1, "W", weights, target)?, check::operand(node, 2, "R", weights, target)?);
+    let directions = directions(node).map_err(crate::ctx::window::refused)?;
+    let known = |shape: &[Dim]| shape.iter().map(Dim::known).collect::<Option<Vec<i64>>>();
+    let (Some(w), Some(r)) = (known(w.shape), known(r.shape)) else {
+        return Err(Refusal::new(Code::DIM_UNKNOWN, "the weights' dims are not known").slot("W"));
+    };
+    let (count, gates) = (directions.len() as i64, kind.gates());
+    let hidden = r.get(if is_quantised { 1 } else { 2 }).copied().unwrap_or(0);
+    let rows = hidden.saturating_mul(gates);
+    // 8-bit weights lie the other way round.
+    let (row, column) = if is_quantised { (2, 1) } else { (1, 2) };
+    let fits = |dims: &[i64], columns: i64| {
+        dims.len() == 3 && dims[0] == count && dims[row] == rows && dims[column] == columns && columns > 0
+    };
+    let inputs = w.get(column).copied().unwrap_or(0);
+    if !(1..=MOST_HIDDEN).contains(&hidden) || !fits(&r, hidden) || !fits(&w, inputs) {
+        let why = format!("weights of {w:?} and {r:?} for {count} directions of {gates} gates");
+        return Err(Refusal::new(Code::SHAPE, why).slot("W"));
+    }
+    let quantised = match is_quantised {
+        true => Some(quantised::plan(node, inputs, hidden, target)?),
+        false => None,
+    };
+    let optional: &[(usize, &str)] = match kind {
+        Kind::Lstm => &[(3, "B"), (5, "initial_h"), (6, "initial_c"), (7, "P")],
+        _ => &[(3, "B"), (5, "initial_h")],
+    };
+    for &(slot, name) in optional {
+        if node.input(slot).is_some() {
+            let parameter = check::operand(node, slot, name, &[x.dtype], target)?;
+            check::not_empty(&parameter, name)?;
+        }
+    }
+    let batch_first = node.int("layout", 0) != 0;
+    let steps_axis = usize::from(batch_first);
+    let mut masked = false;
+    if let Some(lengths) = node.input(4) {
+        check::operand(node, 4, "sequence_lens", &[DType::I32], target)?;
+        // Lengths that are all the whole say nothing.
+        let whole = x.shape[steps_axis].known();
+        masked = match lengths.const_i64s() {
+            Some(list) => !list.iter().all(|&n| Some(n) == whole),
+            None => true,
+        };
+    }
+    let activations = Activation::read(node, kind, directions.len())?;
+    let cells = activations.into_iter().map(|list| Cell::new(node, kind, list));
+    Ok(Plan {
+        kind,
+        batch_first,
+        steps: x.shape[steps_axis].known(),
+        hidden,
+        inputs,
+        batch: extent::own_dim(node, 0, 1 - steps_axis),
+        length: extent::own_dim(node, 0, steps_axis),
+        masked,
+        directions: directions.into_iter().zip(cells).collect(),
+        quantised,
+    })
+}
+
+fn emitted(plan: &Plan, cx: &mut Emit<'_>) -> Outputs {
+    let mut x = cx.input(0);
+    if plan.batch_first {
+        x = cx.transpose(x, vec![1, 0, 2]);
+    }
+    let lengths = plan.masked.then(|| Lengths::emit(cx, plan));
+    if let Some(lengths) = lengths.as_ref().filter(|_| plan.quantised.is_some()) {
+        x = lengths.shown(cx, x);
+    }
+    let (mut ys, mut hs, mut cs) = (Vec::new(), Vec::new(), Vec::new());
+    for (k, (reverse, cell)) in plan.directions.iter().enumerate() {
+        let run = direction(cx, plan, k, *reverse, cell, x, lengths.as_ref());
+        ys.push(cx.one(Layer::Unsqueeze { x: run.all, axes: vec![1] }));
+        hs.push(cx.one(Layer::Unsqueeze { x: run.hidden, axes: vec![0] }));
+        if let Some(c) = run.cell {
+            cs.push(cx.one(Layer::Unsqueeze { x: c, axes: vec![0] }));
+        }
+    }
+    let mut outputs = vec![join(cx, ys, 1), join(cx, hs, 0)];
+    if !cs.is_empty() {
+        outputs.push(join(cx, cs, 0));
+    }
+    if plan.batch_first {
+        outputs[0] = cx.transpose(outputs[0], vec![2, 0, 1, 3]);
+        for state in &mut outputs[1..] {
+            *state = cx.transpose(*state, vec![1, 0, 2]);
+        }
+    }
+    outputs
 }
 
 fn join(cx: &mut Emit<'_>, xs: Vec<TensorId>, axis: u32) -> TensorId {
@@ -227,14 +289,47 @@ fn join(cx: &mut Emit<'_>, xs: Vec<TensorId>, axis: u32) -> TensorId {
     }
 }
 
-/// Whether step k of each row lies within its length: [s, b, 1] bool.
-fn mask(cx: &mut Emit<'_>, lengths: TensorId, plan: &Plan) -> TensorId {
-    let shape = cx.extent(&ExtentPlan::Dims(vec![plan.length.clone()]));
-    let (alpha, beta) = (cx.scalar(DType::I32, 0, 0.0), cx.scalar(DType::I32, 1, 1.0));
-    let steps = cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to: DType::I32 });
-    let steps = cx.one(Layer::Unsqueeze { x: steps, axes: vec![1, 2] });
-    let lengths = cx.one(Layer::Unsqueeze { x: lengths, axes: vec![0, 2] });
-    cx.elementwise(steps, lengths, ElementWiseOp::Less)
+/// What the lengths of the rows say.
+struct Lengths {
+    /// [b] i32
+    lengths: TensorId,
+    /// [s, 1, 1] i32
+    steps: TensorId,
+    /// [s, b, 1] bool: whether step k lies within the row's length; of a quantised LSTM also whether the one before it does.
+    masks: Vec<TensorId>,
+    /// [b, 1] bool: whether the row has any step.
+    some: TensorId,
+}
+
+impl Lengths {
+    fn emit(cx: &mut Emit<'_>, plan: &Plan) -> Lengths {
+        let lengths = cx.input(4);
+        let shape = cx.extent(&ExtentPlan::Dims(vec![plan.length.clone()]));
+        let (alpha, beta) = (cx.scalar(DType::I32, 0, 0.0), cx.scalar(DType::I32, 1, 1.0));
+        let steps = cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to: DType::I32 });
+        let steps = cx.one(Layer::Unsqueeze { x: steps, axes: vec![1, 2] });
+        let each = cx.one(Layer::Unsqueeze { x: lengths, axes: vec![0, 2] });
+        let mut masks = vec![cx.elementwise(steps, each, ElementWiseOp::Less)];
+        if plan.quantised.is_some() {
+            let one = cx.scalar(DType::I32, 3, 1.0);
+            let more = cx.elementwise(each, one, ElementWiseOp::Sum);
+            masks.push(cx.elementwise(steps, more, ElementWiseOp::Less));
+        }
+        let each = cx.one(Layer::Unsqueeze { x: lengths, axes: vec![1] });
+        let zero = cx.scalar(DType::I32, 2, 0.0);
+        let some = cx.elementwise(each, zero, ElementWiseOp::Greater);
+        Lengths { lengths, steps, masks, some }
+    }
+
+    /// X [s, b, i] with zeros behind the longest row: those steps have no share in its range.
+    fn shown(&self, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
+        let (op, axes) = (ReduceOp::Max, vec![0]);
+        let longest = cx.one(Layer::Reduce { x: self.lengths, op, axes, keep_dims: true });
+        let longest = cx.with_rank(longest, 3);
+        let condition = cx.elementwise(self.steps, longest, ElementWiseOp::Less);
+        let else_input = cx.scalar(DType::F32, 3, 0.0);
+        cx.one(Layer::Select { condition, then_input: x, else_input })
+    }
 }
 
 /// Results of one direction.
@@ -254,20 +349,26 @@ fn direction(
     reverse: bool,
     cell: &Cell,
     x: TensorId,
-    lengths: Option<(TensorId, TensorId)>,
+    lengths: Option<&Lengths>,
 ) -> Run {
     let dtype = cx.dtype(x);
     let h = plan.hidden;
     // A row that ends early starts, read backwards, at its own end.
     let flip = |cx: &mut Emit<'_>, x: TensorId| match lengths {
-        Some((lengths, _)) if reverse => {
+        Some(&Lengths { lengths, .. }) if reverse => {
             cx.one(Layer::ReverseSequence { x, lengths, batch_axis: 1, sequence_axis: 0 })
         }
         _ => x,
     };
     let reversed = reverse && lengths.is_none();
     let x = flip(cx, x);
-    let weights = Weights::emit(cx, plan.kind, k, h, plan.inputs, cell);
+    let weights = match &plan.quantised {
+        Some(quantised) => {
+            let factors = quantised.direction(cx, k);
+            Weights::quantised(cx, k, h, cell, factors)
+        }
+        None => Weights::emit(cx, plan.kind, k, h, plan.inputs, cell),
+    };
     let projected = weights.project(cx, x);
     let initial = |cx: &mut Emit<'_>, slot: usize| match cx.node().input(slot) {
         Some(_) => initial_state(cx, plan, slot, k),
@@ -276,14 +377,23 @@ fn direction(
     let hidden = initial(cx, 5);
     let state = (plan.kind == Kind::Lstm).then(|| initial(cx, 6));
     let gate = cx.extent(&ExtentPlan::Dims(vec![plan.batch.clone(), DimPlan::Fixed(h)]));
-    let mask = lengths.map(|(_, mask)| mask);
+    let masks = lengths.map_or(&[][..], |lengths| &lengths.masks);
     let run = match plan.steps {
         Some(steps) if steps <= UNROLLED => {
-            unrolled(cx, &weights, &gate, steps, reversed, projected, mask, hidden, state)
+            unrolled(cx, &weights, &gate, steps, reversed, projected, masks, hidden, state)
         }
-        _ => looped(cx, plan, &weights, &gate, reversed, projected, mask, hidden, state),
+        _ => looped(cx, plan, &weights, &gate, reversed, projected, masks, hidden, state),
     };
-    Run { all: flip(cx, run.all), ..run }
+    // ONNX Runtime's states of a row without steps are zeros, whatever they start as.
+    let last = |cx: &mut Emit<'_>, then_input: TensorId| match lengths {
+        Some(&Lengths { some: condition, .. }) => {
+            let else_input = cx.scalar(dtype, 2, 0.0);
+            cx.one(Layer::Select { condition, then_input, else_input })
+        }
+        None => then_input,
+    };
+    let all = flip(cx, run.all);
+    Run { all, hidden: last(cx, run.hidden), cell: run.cell.map(|c| last(cx, c)) }
 }
 
 #[allow(clippy::too_many_arguments, reason = "the loop's parts, each named")]
@@ -294,7 +404,7 @@ fn unrolled(
     steps: i64,
     reversed: bool,
     projected: TensorId,
-    mask: Option<TensorId>,
+    masks: &[TensorId],
     mut hidden: TensorId,
     mut state: Option<TensorId>,
 ) -> Run {
@@ -307,9 +417,9 @@ fn unrolled(
             cx.one(Layer::Gather { data, indices: index, axis: 0, mode, batch_dims: 0 })
         };
         let x = pick(cx, projected);
-        let within = mask.map(|mask| pick(cx, mask));
+        let within: Vec<TensorId> = masks.iter().map(|&mask| pick(cx, mask)).collect();
         let out;
-        (out, hidden, state) = weights.step(cx, gate, x, hidden, state, within);
+        (out, hidden, state) = weights.step(cx, gate, x, hidden, state, &within);
         all.push(cx.one(Layer::Unsqueeze { x: out, axes: vec![0] }));
     }
     if reversed {
@@ -326,7 +436,7 @@ fn looped(
     gate: &Extent,
     reversed: bool,
     projected: TensorId,
-    mask: Option<TensorId>,
+    masks: &[TensorId],
     hidden: TensorId,
     state: Option<TensorId>,
 ) -> Run {
@@ -343,7 +453,7 @@ fn looped(
         LoopIterator { x, current, axis: 0, reverse: reversed }
     };
     let x = walk(cx, projected);
-    let within = mask.map(|mask| walk(cx, mask));
+    let within: Vec<LoopIterator> = masks.iter().map(|&mask| walk(cx, mask)).collect();
     let carried = |cx: &mut Emit<'_>, initial: TensorId| {
         let info = cx.info(initial).clone();
         cx.tensor(info.dtype, info.dims)
@@ -351,8 +461,9 @@ fn looped(
     let hidden_now = carried(cx, hidden);
     let state_now = state.map(|state| carried(cx, state));
     cx.open_region();
-    let within_now = within.map(|it| it.current);
-    let (out, hidden_next, state_next) = weights.step(cx, gate, x.current, hidden_now, state_now, within_now);
+    let within_now: Vec<TensorId> = within.iter().map(|it| it.current).collect();
+    let (out, hidden_next, state_next) =
+        weights.step(cx, gate, x.current, hidden_now, state_now, &within_now);
     let body = cx.close_region(Vec::new()).layers;
     let mut recurrences = vec![Recurrence { initial: hidden, current: hidden_now, next: hidden_next }];
     let last = |value| LoopOutput { kind: LoopOutputKind::LastValue, value, axis: 0, length: None };
@@ -537,6 +648,11 @@ mod tests {
             for steps in [3, 10] {
                 let with = case(op, steps, 2, noise).constant(bias(op, 2)).input(i32s([2], &[2, 3]));
                 with.check(NEAR);
+                // A row without steps: its states are zeros, not what they start as.
+                let none = case(op, steps, 2, noise).absent().input(i32s([2], &[0, 3]));
+                let none = none.input(noise([2, 2, 2]));
+                let none = if op == "LSTM" { none.input(noise([2, 2, 2])) } else { none };
+                none.check(NEAR);
                 let whole = i32s([2], &[steps as i32; 2]);
                 let layers = case(op, steps, 1, noise).absent().constant(whole).layers();
                 assert!(!layers.contains(&"Select"));
