@@ -23,7 +23,10 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
     let mut targets: Vec<TargetReport> = Vec::new();
     for target in options.targets_or_default() {
         let partition = plan(&prepared, &target, &Forced::new(), &Cuts::new(), options)?;
-        targets.push(target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources));
+        let mut report =
+            target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources);
+        report.tf32 = options.tf32_for(&target);
+        targets.push(report);
     }
     Ok(report(model, &prepared, targets, None))
 }
@@ -63,7 +66,8 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
     let (built, spent) = build_targets(&prepared, &source.loaded.files, options, events)?;
 
     events.stage("write");
-    let reports: Vec<TargetReport> = built.iter().map(|built| built_report(&prepared, built)).collect();
+    let reports: Vec<TargetReport> =
+        built.iter().map(|built| built_report(&prepared, built, options)).collect();
     if let Some(policy) = &policy {
         policy.check(&reports)?;
     }
@@ -99,10 +103,11 @@ fn report(model: &Path, prepared: &Prepared, targets: Vec<TargetReport>, timings
 }
 
 /// The report of a target, with what the builder made.
-fn built_report(prepared: &Prepared, built: &BuiltTarget) -> TargetReport {
+fn built_report(prepared: &Prepared, built: &BuiltTarget, options: &Options) -> TargetReport {
     let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     let mut report =
         target_report(graph, symbols, &built.target, &built.partition, Registry::get(), &prepared.sources);
+    report.tf32 = options.tf32_for(&built.target);
     for (row, segment) in report.segments.iter_mut().zip(&built.segments) {
         match segment {
             BuiltSegment::Engine { engine: Some(engine), .. } => {

@@ -1,7 +1,7 @@
 //! Options of a compile, and the events that it sends.
 
 use std::{path::PathBuf, time::Duration};
-use trtc_bundle::Target;
+use trtc_bundle::{Product, Target};
 use trtc_partitioner::CostModel;
 
 /// How to compile. Made by [`Options::default`] and changed by the methods.
@@ -24,6 +24,7 @@ pub struct Options {
     pub(crate) recovery_time_limit: Option<Duration>,
     pub(crate) ort_library: Option<PathBuf>,
     pub(crate) defer: bool,
+    pub(crate) tf32: bool,
     #[cfg(all(feature = "tensorrt", debug_assertions))]
     pub(crate) inject: Vec<crate::worker::InjectAt>,
 }
@@ -63,6 +64,13 @@ impl Options {
     /// Computes f64 in f32: engines have no f64.
     pub fn allow_f64_as_f32(mut self, allow: bool) -> Options {
         self.allow_f64_as_f32 = allow;
+        self
+    }
+
+    /// Lets convolutions and matrix products of f32 round their operands to TF32 (10 bits of mantissa instead of 23), which
+    /// GPUs from sm80 on multiply faster. Sums stay f32. Off unless set, so that f32 is f32.
+    pub fn tf32(mut self, allow: bool) -> Options {
+        self.tf32 = allow;
         self
     }
 
@@ -138,6 +146,11 @@ impl Options {
     pub fn build_engines(mut self, build: bool) -> Options {
         self.defer = !build;
         self
+    }
+
+    /// Whether engines for a target may use TF32.
+    pub(crate) fn tf32_for(&self, target: &Target) -> bool {
+        self.tf32 && target.product() != Product::Host
     }
 
     pub(crate) fn targets_or_default(&self) -> Vec<Target> {

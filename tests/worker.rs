@@ -233,7 +233,7 @@ fn a_worker_ends_when_its_parent_does() {
 
     let (mut child, mut socket) = bare_worker();
     let request = serde_json::json!({
-        "library": "/nowhere", "target": "rtx-1.7:sm89", "workspace_bytes": null, "max_threads": null,
+        "library": "/nowhere", "target": "rtx-1.7:sm89", "workspace_bytes": null, "max_threads": null, "tf32": false,
         "network": chain(1).network, "blobs": [], "inject": [{ "nodes": [], "how": "Hang" }],
     });
     let json = request.to_string();

@@ -62,6 +62,9 @@ pub struct ModelInfo {
 pub struct TargetReport {
     /// The target.
     pub target: Target,
+    /// Whether engines may round the operands of f32 products to TF32.
+    #[serde(default)]
+    pub tf32: bool,
     /// Sums.
     pub totals: Totals,
     /// Segments in schedule order; those of bodies stand where the control flow does.
@@ -304,6 +307,7 @@ pub fn target_report(
     };
     TargetReport {
         target: target.clone(),
+        tf32: false,
         totals,
         segments,
         nodes,

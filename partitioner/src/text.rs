@@ -38,6 +38,9 @@ impl fmt::Display for TargetReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
         writeln!(f, "target   {}", self.target)?;
+        if self.tf32 {
+            writeln!(f, "tf32     products of f32 may round their operands to 10 bits of mantissa")?;
+        }
         writeln!(
             f,
             "nodes    {}: {} in {} engine{}, {} on the host in {} segment{}, {} folded, {} removed",

@@ -84,6 +84,7 @@ impl Assembly {
     pub fn target(&mut self, module: &Module, parts: TargetParts<'_>) -> Result<(), Error> {
         let graph = &module.graph;
         let mut plan = TargetPlan::new(parts.report.target.clone());
+        plan.tf32 = parts.report.tf32;
         let mut ids = Ids::new();
         for &value in graph.inputs() {
             let id = self.id(module, graph, &mut plan, &mut ids, value);

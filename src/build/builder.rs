@@ -33,7 +33,7 @@ impl<'a> Builder<'a> {
 
     /// What decides engines besides networks.
     pub fn settings(&self) -> Settings {
-        Settings::default()
+        Settings { tf32: self.options.tf32, ..Settings::default() }
     }
 
     /// The library that builds for a product.
@@ -54,6 +54,7 @@ impl<'a> Builder<'a> {
                 .map_err(|e| Error::missing(e.to_string()).help(advice(product)))?;
             let mut build = BuildOptions::new(&library);
             build.executable = self.options.worker.clone();
+            build.tf32 = self.options.tf32;
             #[cfg(debug_assertions)]
             build.inject.clone_from(&self.options.inject);
             Ok((library, WorkerPool::new(build)))

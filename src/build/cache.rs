@@ -43,6 +43,7 @@ pub(crate) struct Cache {
 pub(crate) struct Settings {
     pub workspace_bytes: Option<u64>,
     pub max_threads: Option<u32>,
+    pub tf32: bool,
 }
 
 /// An engine out of the cache.
@@ -94,12 +95,12 @@ impl Cache {
     ) -> io::Result<Hash> {
         // Every field is named, so that a new one is not forgotten here.
         let Network { name: _, tensors, inputs, weights, layers, outputs, profile, nodes } = &lowered.network;
-        let Settings { workspace_bytes, max_threads } = settings;
+        let Settings { workspace_bytes, max_threads, tf32 } = settings;
         let mut hasher = blake3::Hasher::new();
         hasher.write_all(b"trtc engine\0")?;
         hasher.write_all(library.as_bytes())?;
         let program = env!("TRTC_VERSION");
-        let head = (program, target.to_string(), workspace_bytes, max_threads);
+        let head = (program, target.to_string(), workspace_bytes, max_threads, tf32);
         serde_json::to_writer(&mut hasher, &head)?;
         let network = (tensors, inputs, weights, layers, outputs, profile, nodes);
         serde_json::to_writer(io::BufWriter::new(&mut hasher), &network)?;

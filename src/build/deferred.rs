@@ -5,8 +5,8 @@ use super::{
     in_parallel,
 };
 use crate::{Error, Events, Options, networks::network};
-use std::{path::Path, time::Instant};
-use trtc_bundle::{Bundle, BundleError, BundleWriter, Manifest, Product, SegmentKind, Target};
+use std::{path::Path, sync::OnceLock, time::Instant};
+use trtc_bundle::{Bundle, BundleError, BundleWriter, Manifest, Product, SegmentKind, Target, TargetPlan};
 use trtc_network::Lowered;
 use trtc_partitioner::{SegmentStatus, TargetReport};
 use trtc_runtime::device::Devices;
@@ -59,7 +59,13 @@ pub fn build_deferred(
     let mut manifest = bundle.manifest().clone();
     // Workers read weights in place of this mapping.
     let files = [bundle.file().clone()];
-    let backend = Backend::new(options, &files, events);
+    // How engines are built was said when the bundle was compiled.
+    let settings = [false, true].map(|tf32| options.clone().tf32(tf32));
+    let backends: [OnceLock<Backend<'_>>; 2] = Default::default();
+    let backend = |plan: &TargetPlan| {
+        let slot = usize::from(plan.tf32);
+        backends[slot].get_or_init(|| Backend::new(&settings[slot], &files, events))
+    };
 
     let (mut finished, mut jobs, mut missing) = (Vec::new(), Vec::new(), None);
     for (number, plan) in manifest.targets.iter().enumerate() {
@@ -73,7 +79,7 @@ pub fn build_deferred(
         let engines = plan.segments.iter().enumerate().filter(|(_, entry)| entry.kind == SegmentKind::Engine);
         let (present, absent): (Vec<_>, Vec<_>) = engines.partition(|(_, entry)| entry.engine.is_some());
         target.present = present.len();
-        let able = if absent.is_empty() { Ok(()) } else { can_build(&backend, &plan.target) };
+        let able = if absent.is_empty() { Ok(()) } else { can_build(backend(plan), &plan.target) };
         match able {
             Ok(()) => {
                 for (segment, entry) in absent {
@@ -97,8 +103,9 @@ pub fn build_deferred(
     }
 
     events.stage("build");
-    let outcomes = in_parallel(backend.cores(), &jobs, |job| {
-        build_one(&backend, &finished[job.target].target, job, events)
+    let cores = backends.iter().find_map(OnceLock::get).map_or(1, Backend::cores);
+    let outcomes = in_parallel(cores, &jobs, |job| {
+        build_one(backend(&manifest.targets[job.target]), &finished[job.target].target, job, events)
     });
     let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
     if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Engine(_))) {
@@ -188,7 +195,7 @@ fn can_build(backend: &Backend<'_>, target: &Target) -> Result<(), Error> {
     backend.library(target.product())
 }
 
-fn report(bundle: &Bundle, plan: &trtc_bundle::TargetPlan) -> Result<Option<TargetReport>, Error> {
+fn report(bundle: &Bundle, plan: &TargetPlan) -> Result<Option<TargetReport>, Error> {
     let Some(id) = plan.report else { return Ok(None) };
     let damaged = |error: &dyn std::fmt::Display| {
         Error::input(format!("{}: a report: {error}", bundle.path().display()))

@@ -62,6 +62,13 @@ pub struct ModelOptions {
     /// Compute float64 in float32 where TensorRT has no float64, instead of leaving it to the host
     #[arg(long)]
     pub allow_f64_as_f32: bool,
+    /// Let convolutions and matrix products of f32 round their operands to TF32 (10 bits of mantissa), which GPUs from sm80
+    /// on multiply faster
+    #[arg(long, overrides_with = "no_tf32")]
+    pub tf32: bool,
+    /// Keep them in f32 [default]
+    #[arg(long, overrides_with = "tf32")]
+    pub no_tf32: bool,
     /// What nodes, copies and segments take, in TOML that changes some of the defaults; `off` places nothing by cost
     #[arg(long, value_name = "FILE|off")]
     pub cost_model: Option<PathBuf>,

@@ -20,7 +20,7 @@ pub struct Tolerances {
 
 impl Tolerances {
     /// Tolerance for a dtype. The defaults leave room for another order of summation, and for f32 for the 10 bits of
-    /// mantissa that tensor cores keep (TF32); the small floats may be off by one in the last place.
+    /// mantissa that tensor cores keep where `--tf32` allows it; the small floats may be off by one in the last place.
     pub fn of(self, dtype: DType) -> Tolerance {
         let (rtol, atol) = match dtype {
             DType::F64 | DType::C128 => (1e-6, 1e-8),

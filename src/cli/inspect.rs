@@ -143,6 +143,7 @@ fn as_json(bundle: &Bundle, path: &Path) -> Result<Value> {
         }
         targets.push(json!({
             "target": plan.target,
+            "tf32": plan.tf32,
             "values": plan.values,
             "segments": segments,
             "schedule": plan.schedule,
@@ -218,6 +219,9 @@ fn show_opsets(opsets: &[(String, i64)]) -> String {
 fn target(bundle: &Bundle, plan: &TargetPlan, out: &mut Out) -> Result<()> {
     let manifest = bundle.manifest();
     out.line(format_args!("\ntarget   {}", plan.target))?;
+    if plan.tf32 {
+        out.line(format_args!("tf32     products of f32 may round their operands to 10 bits of mantissa"))?;
+    }
     let width = plan.segments.iter().map(|segment| segment.id.chars().count()).max().unwrap_or(0);
     // Paths of nested bodies may be longer than a line.
     let width = width.clamp(12, 48);

@@ -36,7 +36,7 @@ pub fn run(args: &PartitionArgs) -> Result<()> {
 
 /// Options that `compile` and `partition` share.
 pub fn options(args: &ModelOptions) -> Result<Options> {
-    let mut options = Options::default().allow_f64_as_f32(args.allow_f64_as_f32);
+    let mut options = Options::default().allow_f64_as_f32(args.allow_f64_as_f32).tf32(args.tf32);
     match &args.cost_model {
         Some(word) if word.as_os_str() == "off" => {
             options = options.cost_model(CostModel::maximal_clusters());

@@ -50,6 +50,8 @@ pub struct BuildOptions {
     pub workspace_bytes: Option<u64>,
     /// Threads of the builder.
     pub max_threads: Option<u32>,
+    /// Whether products of f32 may round their operands to TF32.
+    pub tf32: bool,
     /// What makes workers die, in tests.
     #[cfg(debug_assertions)]
     pub inject: Vec<super::InjectAt>,
@@ -66,6 +68,7 @@ impl BuildOptions {
             verbose: false,
             workspace_bytes: None,
             max_threads: None,
+            tf32: false,
             #[cfg(debug_assertions)]
             inject: Vec::new(),
         }
@@ -208,6 +211,7 @@ impl Worker {
             target: request.target.clone(),
             workspace_bytes: self.options.workspace_bytes,
             max_threads: self.options.max_threads,
+            tf32: self.options.tf32,
             network: &request.lowered.network,
             blobs: placed.blobs.clone(),
             #[cfg(debug_assertions)]
@@ -375,6 +379,8 @@ impl Process {
         let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
         let mut command = Command::new(&executable);
         command.arg0("trtc").arg(SUBCOMMAND).arg(options.stack_bytes.to_string()).env(MARK, "1");
+        // The builder writes it into engines, where it would override what the request says.
+        command.env_remove("NVIDIA_TF32_OVERRIDE");
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         let log = if options.verbose {
             let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(cannot)?;

@@ -167,6 +167,7 @@ fn build(
     let mut options = BuildOptions::default();
     options.workspace_bytes = request.workspace_bytes;
     options.max_threads = request.max_threads;
+    options.tf32 = request.tf32;
     reset_peak_rss();
     let start = Instant::now();
     let engine =

@@ -40,6 +40,7 @@ pub(super) struct Request<N> {
     pub target: Target,
     pub workspace_bytes: Option<u64>,
     pub max_threads: Option<u32>,
+    pub tf32: bool,
     pub network: N,
     pub blobs: Vec<Blob>,
     #[cfg(debug_assertions)]

@@ -12,3 +12,4 @@ mod ranges;
 mod recover;
 mod runs;
 mod support;
+mod tf32;

@@ -99,6 +99,9 @@ class NetworkImpl final : public NetworkBuilder {
             config_->setMemoryPoolLimit(MemoryPoolType::kWORKSPACE, settings.workspace_bytes);
         if (settings.max_threads > 0)
             need(builder_->setMaxThreads(settings.max_threads), "setMaxThreads");
+        // On unless cleared.
+        if (!settings.tf32)
+            config_->clearFlag(BuilderFlag::kTF32);
         if (profile_)
             need(config_->addOptimizationProfile(profile_) >= 0, "addOptimizationProfile");
         // RTX has no buildEngineWithConfig; this one is in both.

@@ -49,6 +49,8 @@ pub mod ffi {
         workspace_bytes: u64,
         /// 0: the library's default.
         max_threads: i32,
+        /// Whether products of f32 may round their operands to TF32.
+        tf32: bool,
     }
 
     extern "Rust" {

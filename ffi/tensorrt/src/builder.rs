@@ -7,7 +7,7 @@ use trtc_bundle::{DType, Product, Target};
 use trtc_network::{Fault, Network, TensorInfo};
 use trtc_tensorrt_sys::ffi;
 
-/// Limits of one build; the default leaves them to the library.
+/// Settings of one build; the default leaves limits to the library and keeps products of f32 in f32.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct BuildOptions {
@@ -15,6 +15,9 @@ pub struct BuildOptions {
     pub workspace_bytes: Option<u64>,
     /// Threads of the builder.
     pub max_threads: Option<u32>,
+    /// Whether convolutions and matrix products of f32 may round their operands to TF32 (10 bits of mantissa), which GPUs
+    /// from sm80 on multiply faster. Sums stay f32.
+    pub tf32: bool,
 }
 
 impl BuildOptions {
@@ -27,6 +30,12 @@ impl BuildOptions {
     /// Limits the builder's threads.
     pub fn with_max_threads(mut self, threads: u32) -> BuildOptions {
         self.max_threads = Some(threads);
+        self
+    }
+
+    /// Allows TF32.
+    pub fn with_tf32(mut self, allow: bool) -> BuildOptions {
+        self.tf32 = allow;
         self
     }
 }
@@ -137,6 +146,7 @@ impl Builder {
             sms: &sms,
             workspace_bytes: options.workspace_bytes.unwrap_or(0),
             max_threads: options.max_threads.map_or(0, |n| i32::try_from(n).unwrap_or(i32::MAX)),
+            tf32: options.tf32,
         };
         let bytes = shim.pin_mut().build(&settings).map_err(|e| refused(e, &layers))?;
         Ok(EngineBytes { bytes, _library: self.library.clone() })

@@ -199,6 +199,9 @@ pub struct ValueInfo {
 pub struct TargetPlan {
     /// The target.
     pub target: Target,
+    /// Whether engines may round the operands of f32 products to TF32; the deferred ones are built so, too.
+    #[serde(default)]
+    pub tf32: bool,
     /// Every value that crosses a segment's boundary.
     pub values: Vec<ValueInfo>,
     /// The value of each of [`Manifest::inputs`].
@@ -440,6 +443,7 @@ impl TargetPlan {
     pub fn new(target: Target) -> TargetPlan {
         TargetPlan {
             target,
+            tf32: false,
             values: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),

@@ -67,7 +67,7 @@ fn all_that_decides_an_engine_changes_its_name() {
     assert_eq!(plain, key(parts()));
     // The number of its segment decides nothing.
     assert_eq!(plain, key(Parts { name: "engine_7", ..parts() }));
-    let settings = Settings { workspace_bytes: Some(1 << 20), max_threads: None };
+    let settings = Settings { workspace_bytes: Some(1 << 20), ..Settings::default() };
     let others = [
         key(Parts { dims: vec![5], ..parts() }),
         key(Parts { dims: vec![-1], profile: Some([1, 2, 3]), ..parts() }),
@@ -83,6 +83,7 @@ fn all_that_decides_an_engine_changes_its_name() {
         key_of(&same(), "rtx-1.7:sm89", b"another", Settings::default()),
         key_of(&same(), "rtx-1.7:sm89", b"library", settings),
         key_of(&same(), "rtx-1.7:sm89", b"library", Settings { max_threads: Some(1), ..settings }),
+        key_of(&same(), "rtx-1.7:sm89", b"library", Settings { tf32: true, ..Settings::default() }),
     ];
     for (k, other) in others.iter().enumerate() {
         assert_ne!(plain, *other, "{k}");
