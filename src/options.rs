@@ -43,7 +43,8 @@ impl Options {
         self
     }
 
-    /// Makes an input a constant: `k=5`, `scales=1,1,2,2`. It is no input of the bundle.
+    /// Makes an input a constant: `k=5`, `scales=1,1,2,2`. It is no input of the bundle. Elements of an integer input may
+    /// have ranges instead: `sizes=1,3,64..128..512,64..128..512` (min..opt..max); it stays an input then.
     pub fn value(mut self, text: impl Into<String>) -> Options {
         self.values.push(text.into());
         self

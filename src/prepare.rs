@@ -10,7 +10,7 @@ use trtc_bundle::{Hash, MappedFile};
 use trtc_converters::Registry;
 use trtc_frontends::onnx::{self, LoadError, Loaded};
 use trtc_ir::{
-    Module,
+    Module, ValueId,
     passes::{self, pin::ValueSpec},
     ranges::ShapeSpec,
 };
@@ -24,11 +24,13 @@ pub(crate) struct Source {
     pub path: PathBuf,
     /// As imported, without the inputs that always have one value.
     pub loaded: Loaded,
+    /// Those inputs.
+    pub pinned: Vec<ValueId>,
 }
 
 impl Source {
-    /// Opens `path`; `-` is standard input, kept in memory. Inputs of [`Options::value`] become constants at once, so that
-    /// all that is made of the model agrees on its inputs.
+    /// Opens `path`; `-` is standard input, kept in memory. Inputs of [`Options::value`] become constants, or have symbols as
+    /// elements, at once, so that all that is made of the model agrees on its inputs.
     pub fn open(path: &Path, options: &Options) -> Result<Source, Error> {
         let file = if path == Path::new("-") {
             read_stdin()?
@@ -41,9 +43,9 @@ impl Source {
         })?;
         let values = options.values.iter().map(|text| ValueSpec::parse(text)).collect::<Result<Vec<_>, _>>();
         let values = values.map_err(|error| Error::input(format!("--value {error}")))?;
-        passes::pin::run(&mut loaded.module, &values)
+        let pinned = passes::pin::run(&mut loaded.module, &values)
             .map_err(|diags| Error::invalid(&path.display().to_string(), diags))?;
-        Ok(Source { path: path.to_owned(), loaded })
+        Ok(Source { path: path.to_owned(), loaded, pinned })
     }
 
     /// File name without folders; `stdin` for standard input.

@@ -12,8 +12,10 @@ pub struct SymbolInfo {
     pub range: Interval,
     /// Value that engines are tuned for; within the range.
     pub opt: Option<i64>,
-    /// Only the run of some node (NonZero, NMS, …) decides it: no graph input has it as a dim.
+    /// Only the run of some node (NonZero, NMS, …) decides it: no graph input has it as a dim or as an element.
     pub unbacked: bool,
+    /// The range that the user wants of an element of an input's value: smallest, the one to tune for, largest.
+    pub asked: Option<(i64, Option<i64>, i64)>,
 }
 
 /// The symbols of a module.
@@ -62,7 +64,7 @@ impl Symbols {
     fn push(&mut self, name: String, range: Interval, unbacked: bool) -> Symbol {
         let symbol = Symbol(self.infos.len() as u32);
         self.by_name.insert(name.clone(), symbol);
-        self.infos.push(SymbolInfo { name, range, opt: None, unbacked });
+        self.infos.push(SymbolInfo { name, range, opt: None, unbacked, asked: None });
         symbol
     }
 
@@ -100,7 +102,14 @@ impl Symbols {
         }
     }
 
-    /// Marks a symbol that no graph input has as a dim.
+    /// Notes the range that the user wants of an element.
+    pub fn set_asked(&mut self, symbol: Symbol, range: (i64, Option<i64>, i64)) {
+        if let Some(info) = self.infos.get_mut(symbol.0 as usize) {
+            info.asked = Some(range);
+        }
+    }
+
+    /// Marks a symbol that no graph input has as a dim or as an element.
     pub fn set_unbacked(&mut self, symbol: Symbol) {
         if let Some(info) = self.infos.get_mut(symbol.0 as usize) {
             info.unbacked = true;

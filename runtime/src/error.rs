@@ -116,6 +116,18 @@ pub enum RunError {
         /// What is wrong.
         why: String,
     },
+    /// An element of an input's value that engines were not built for.
+    #[error("input `{name}` has {given} as element {element}, but {expected} is wanted")]
+    Element {
+        /// The input.
+        name: String,
+        /// Which element.
+        element: usize,
+        /// What was given.
+        given: i64,
+        /// What is wanted: a number, or a range.
+        expected: String,
+    },
     /// A tensor could not be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),

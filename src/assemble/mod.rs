@@ -4,10 +4,13 @@ mod schedule;
 
 use crate::{Error, build::BuiltSegment, prepare::Source};
 use bytes::Bytes;
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 use trtc_bundle::{
-    BundleWriter, Carried, DType, LOCATION, Manifest, NetworkRef, Segment, SegmentKind, TargetPlan, ValueId,
-    ValueInfo, ValueKind, WeightsRef,
+    BundleWriter, Carried, DType, Element, LOCATION, Manifest, NetworkRef, Pinned, Segment, SegmentKind,
+    TargetPlan, ValueId, ValueInfo, ValueKind, WeightsRef,
 };
 use trtc_frontends::onnx::export::{ExportError, ExportRequest, Exported, WeightPlacement, export};
 use trtc_ir::{Dim, Graph, Module, NodeId, Symbols, Tensor, Type, ValueId as IrValue};
@@ -24,6 +27,8 @@ pub(crate) struct Assembly {
     /// Keeps those places from being reused.
     kept: Vec<Bytes>,
     symbols: HashMap<String, (i64, i64, i64)>,
+    /// Those of them that are elements of inputs: sizes that were folded follow from them on the host as well.
+    elements: HashSet<String>,
 }
 
 /// Nodes of a graph that become one host graph.
@@ -52,7 +57,14 @@ impl Assembly {
         let writer = BundleWriter::create(path).map_err(cannot_write)?;
         let info = trtc_bundle::ModelInfo::new(source.name(), "onnx", source.hash());
         let manifest = Manifest::new(crate::PRODUCER, info);
-        Ok(Assembly { writer, manifest, written: HashMap::new(), kept: Vec::new(), symbols: HashMap::new() })
+        Ok(Assembly {
+            writer,
+            manifest,
+            written: HashMap::new(),
+            kept: Vec::new(),
+            symbols: HashMap::new(),
+            elements: HashSet::new(),
+        })
     }
 
     /// The whole model as one graph, for machines without a device, and the model's inputs and outputs.
@@ -74,8 +86,19 @@ impl Assembly {
         for (list, values) in [(true, module.graph.inputs()), (false, module.graph.outputs())] {
             for &value in values {
                 let info = self.value_info(&module.graph, &module.symbols, value);
-                if list { self.manifest.inputs.push(info) } else { self.manifest.outputs.push(info) }
+                if list {
+                    let info = self.with_elements(info, &module.graph, &module.symbols, value);
+                    self.manifest.inputs.push(info);
+                } else {
+                    self.manifest.outputs.push(info);
+                }
             }
+        }
+        for &value in &source.pinned {
+            let Some(tensor) = &graph[value].constant else { continue };
+            let info = self.value_info(graph, &original.symbols, value);
+            let weights = self.weights(tensor)?.id;
+            self.manifest.pinned.push(Pinned::new(info, weights));
         }
         Ok(())
     }
@@ -107,7 +130,8 @@ impl Assembly {
         let is_engine = |segment: &Segment| segment.kind == SegmentKind::Engine;
         let has_engine = self.manifest.targets.iter().flat_map(|plan| &plan.segments).any(is_engine);
         // Ranges are what engines are built for; the host takes any size.
-        let mut symbols: Vec<_> = self.symbols.into_iter().filter(|_| has_engine).collect();
+        let is_kept = |text: &String| has_engine || self.elements.contains(text);
+        let mut symbols: Vec<_> = self.symbols.into_iter().filter(|(text, _)| is_kept(text)).collect();
         symbols.sort();
         self.manifest.symbols = symbols
             .into_iter()
@@ -257,6 +281,29 @@ impl Assembly {
             ValueKind::Tensor => ValueInfo::tensor(name, dtype, dims),
             kind => ValueInfo::other(name, kind, dtype),
         }
+    }
+
+    /// The input with what is known of its elements.
+    fn with_elements(
+        &mut self,
+        info: ValueInfo,
+        graph: &Graph,
+        symbols: &Symbols,
+        value: IrValue,
+    ) -> ValueInfo {
+        let Some(list) = &graph[value].elements else { return info };
+        let mut element = |dim: &Dim| match dim {
+            Dim::Known(number) => Element::Known(*number),
+            dim => match self.dim(symbols, dim) {
+                trtc_bundle::Dim::Text(text) => {
+                    self.elements.insert(text.clone());
+                    Element::Text(text)
+                }
+                _ => Element::Unknown,
+            },
+        };
+        let list = list.iter().map(&mut element).collect();
+        info.with_elements(list)
     }
 
     fn dim(&mut self, symbols: &Symbols, dim: &Dim) -> trtc_bundle::Dim {

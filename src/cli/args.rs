@@ -56,7 +56,9 @@ pub struct ModelOptions {
     /// shapes do too: NAME=1x3x32..4x3x64..8x3x96. May be repeated
     #[arg(long = "shape", value_name = "NAME=SHAPE", value_parser = shape)]
     pub shapes: Vec<String>,
-    /// What an input always is: NAME=5 or NAME=1,1,2,2. It becomes a constant, and is no input any more. May be repeated
+    /// What an input always is: NAME=5 or NAME=1,1,2,2. It becomes a constant, and is no input any more. Elements of an
+    /// integer input may be MIN..MAX, MIN..OPT..MAX or ? (left to the model) instead, and it stays an input:
+    /// NAME=1,3,64..128..512,64..128..512. May be repeated
     #[arg(long = "value", value_name = "NAME=VALUES", value_parser = value)]
     pub values: Vec<String>,
     /// Compute float64 in float32 where TensorRT has no float64, instead of leaving it to the host

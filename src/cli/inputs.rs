@@ -6,8 +6,8 @@ use super::{
     random,
 };
 use std::{collections::HashMap, path::Path};
-use trtc_bundle::{Dim, Symbol, ValueInfo, ValueKind};
-use trtc_runtime::{Input, Outputs, RunError, Value, host::HostError};
+use trtc_bundle::{Bundle, DType, Dim, Element, Symbol, ValueInfo, ValueKind};
+use trtc_runtime::{Input, Outputs, RunError, Tensor, Value, host::HostError};
 
 /// Values by name, in the model's order.
 pub type Named = Vec<(String, Value)>;
@@ -73,7 +73,24 @@ fn take(arrays: &mut HashMap<String, Array>, name: &str, port: &ValueInfo) -> Re
     }
 }
 
-/// Makes values up. Dims that the model leaves open are what engines are tuned for (`symbols`), else 1.
+/// The values of inputs of the source model that a bundle has as constants.
+///
+/// # Errors
+/// A damaged bundle.
+pub fn pinned(bundle: &Bundle) -> Result<Named> {
+    let value = |pinned: &trtc_bundle::Pinned| {
+        let damaged = |why: String| Failure::input(format!("{}: {why}", bundle.path().display()));
+        let bytes = bundle.weights(pinned.weights).map_err(|error| damaged(error.to_string()))?;
+        let dims = pinned.value.static_dims().unwrap_or_default();
+        let tensor = Tensor::from_bytes(pinned.value.dtype, &dims, &bytes)
+            .map_err(|error| damaged(error.to_string()))?;
+        Ok((pinned.value.name.clone(), Value::Tensor(tensor)))
+    };
+    bundle.manifest().pinned.iter().map(value).collect()
+}
+
+/// Makes values up. Dims that the model leaves open, and elements that sizes follow from, are what engines are tuned for
+/// (`symbols`), else 1.
 ///
 /// # Errors
 /// A value that is no tensor, or whose rank is not known, cannot be made up.
@@ -87,8 +104,12 @@ pub fn random(seed: u64, ports: &[ValueInfo], symbols: &[Symbol]) -> Result<Name
             (ValueKind::Optional | ValueKind::OptionalSequence, _) => Value::Nothing,
             (ValueKind::Tensor, Some(dims)) => {
                 let dims: Vec<usize> = dims.iter().map(|dim| size(dim, symbols)).collect();
-                random::tensor(seed, &port.name, port.dtype, &dims)
-                    .map_err(|error| Failure::input(format!("input `{}`: {error}", port.name)))?
+                let mut value = random::tensor(seed, &port.name, port.dtype, &dims)
+                    .map_err(|error| Failure::input(format!("input `{}`: {error}", port.name)))?;
+                if let (Some(elements), Value::Tensor(tensor)) = (&port.elements, &mut value) {
+                    put(tensor, elements, symbols);
+                }
+                value
             }
             (ValueKind::Tensor, None) => return Err(fail("has an unknown rank")),
             _ => return Err(fail("is no tensor")),
@@ -96,6 +117,26 @@ pub fn random(seed: u64, ports: &[ValueInfo], symbols: &[Symbol]) -> Result<Name
         Ok((port.name.clone(), value))
     };
     ports.iter().map(one).collect()
+}
+
+/// Writes elements that are known, or have ranges, into an integer tensor.
+fn put(tensor: &mut Tensor, elements: &[Element], symbols: &[Symbol]) {
+    let dtype = tensor.dtype();
+    for (k, element) in elements.iter().enumerate() {
+        let number = match element {
+            Element::Known(number) => *number,
+            Element::Text(text) => i64::try_from(opt(text, symbols)).unwrap_or(i64::MAX),
+            Element::Unknown => continue,
+        };
+        let bytes = tensor.bytes_mut();
+        match dtype {
+            DType::I64 => bytes.as_chunks_mut().0.get_mut(k).map(|place| *place = number.to_le_bytes()),
+            DType::I32 => {
+                bytes.as_chunks_mut().0.get_mut(k).map(|place| *place = (number as i32).to_le_bytes())
+            }
+            _ => None,
+        };
+    }
 }
 
 /// Made-up values that a model takes, and what a run with them gave.
@@ -138,7 +179,9 @@ fn choices(ports: &[ValueInfo], symbols: &[Symbol]) -> Vec<Vec<Symbol>> {
     const MOST: usize = 20;
     let used = |symbol: &Symbol| {
         let mut dims = ports.iter().filter_map(|port| port.dims.as_ref()).flatten();
+        let mut elements = ports.iter().filter_map(|port| port.elements.as_ref()).flatten();
         dims.any(|dim| matches!(dim, Dim::Text(text) if *text == symbol.text))
+            || elements.any(|element| matches!(element, Element::Text(text) if *text == symbol.text))
     };
     let open: Vec<usize> = (0..symbols.len()).filter(|&k| used(&symbols[k])).collect();
     let choice = |least: &dyn Fn(usize) -> bool| {
@@ -162,13 +205,22 @@ fn choices(ports: &[ValueInfo], symbols: &[Symbol]) -> Vec<Vec<Symbol>> {
 
 /// Whether a made-up value of `ports` depends on what engines are tuned for.
 pub fn is_open(ports: &[ValueInfo]) -> bool {
-    ports.iter().filter_map(|port| port.dims.as_ref()).flatten().any(|dim| !matches!(dim, Dim::Known(_)))
+    let is_open = |port: &ValueInfo| {
+        port.dims.iter().flatten().any(|dim| !matches!(dim, Dim::Known(_)))
+            || port.elements.iter().flatten().any(|element| matches!(element, Element::Text(_)))
+    };
+    ports.iter().any(is_open)
+}
+
+/// What engines are tuned for.
+fn opt(text: &str, symbols: &[Symbol]) -> u64 {
+    symbols.iter().find(|symbol| symbol.text == text).map_or(1, |symbol| symbol.opt)
 }
 
 fn size(dim: &Dim, symbols: &[Symbol]) -> usize {
     let number = match dim {
         Dim::Known(number) => *number,
-        Dim::Text(text) => symbols.iter().find(|symbol| symbol.text == *text).map_or(1, |symbol| symbol.opt),
+        Dim::Text(text) => opt(text, symbols),
         Dim::Unknown => 1,
     };
     usize::try_from(number).unwrap_or(usize::MAX)

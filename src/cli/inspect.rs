@@ -44,7 +44,10 @@ pub fn show_type(value: &ValueInfo) -> String {
         None => "..".to_owned(),
         Some(dims) => dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x "),
     };
-    let tensor = format!("{}[{dims}]", value.dtype);
+    let elements = value.elements.iter().map(|elements| {
+        format!(" = [{}]", elements.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    });
+    let tensor = format!("{}[{dims}]{}", value.dtype, elements.collect::<String>());
     match value.kind {
         ValueKind::Tensor => tensor,
         ValueKind::Sequence => format!("sequence of {}", value.dtype),
@@ -158,6 +161,7 @@ fn as_json(bundle: &Bundle, path: &Path) -> Result<Value> {
         "inputs": manifest.inputs,
         "outputs": manifest.outputs,
         "symbols": manifest.symbols,
+        "pinned": manifest.pinned.iter().map(|pinned| &pinned.value).collect::<Vec<_>>(),
         "whole_model": graph(manifest.whole_model)?,
         "weights": {
             "count": manifest.weights.len(),
@@ -184,6 +188,10 @@ fn text(bundle: &Bundle, path: &Path, out: &mut Out) -> Result<()> {
         for value in values {
             out.line(format_args!("{what:<8} {}  {}", value.name, show_type(value)))?;
         }
+    }
+    for pinned in &manifest.pinned {
+        let (name, shown) = (&pinned.value.name, show_type(&pinned.value));
+        out.line(format_args!("constant {name}  {shown}, an input of the model"))?;
     }
     for symbol in &manifest.symbols {
         out.line(format_args!("range    {} = {}..{}..{}", symbol.text, symbol.min, symbol.opt, symbol.max))?;
@@ -287,7 +295,7 @@ fn steps(plan: &TargetPlan, steps: &[Step], depth: usize, out: &mut Out) -> Resu
 #[cfg(test)]
 mod tests {
     use super::{show_type, size, typed};
-    use trtc_bundle::{DType, Dim, ValueInfo, ValueKind};
+    use trtc_bundle::{DType, Dim, Element, ValueInfo, ValueKind};
 
     #[test]
     fn sizes_and_types_are_short() {
@@ -295,6 +303,9 @@ mod tests {
         let dims = vec![Dim::Text("N".into()), Dim::Known(3), Dim::Unknown];
         assert_eq!(show_type(&ValueInfo::tensor("x", DType::F32, Some(dims))), "f32[N x 3 x ?]");
         assert_eq!(show_type(&ValueInfo::tensor("x", DType::I64, None)), "i64[..]");
+        let sizes = ValueInfo::tensor("x", DType::I64, Some(vec![Dim::Known(2)]));
+        let sizes = sizes.with_elements(vec![Element::Known(-1), Element::Text("x[1]".into())]);
+        assert_eq!(show_type(&sizes), "i64[2] = [-1, x[1]]");
         assert_eq!(typed(DType::I8, &[2, 3]), "i8[2 x 3]");
         assert_eq!(show_type(&ValueInfo::other("x", ValueKind::Sequence, DType::F32)), "sequence of f32");
     }

@@ -121,8 +121,14 @@ fn given(args: &VerifyArgs, bundle: &Bundle, reference: &Reference) -> Result<Ve
         outputs.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
     };
     let refused = |error: &trtc_runtime::RunError| subject::refused("the original model", error);
+    // The original model still has the inputs that are constants of the bundle.
+    let pinned = inputs::pinned(bundle)?;
     let run = |values: &Named| match &reference.session {
-        Some(session) => session.run(&inputs::borrowed(values)),
+        Some(session) => {
+            let mut given = inputs::borrowed(values);
+            given.extend(inputs::borrowed(&pinned));
+            session.run(&given)
+        }
         // Inputs are made up only for a reference that runs.
         None => Err(trtc_runtime::RunError::NoWholeModel),
     };

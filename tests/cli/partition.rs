@@ -151,8 +151,29 @@ fn an_input_that_always_has_one_value_is_a_constant() {
     trtc(&["compile", &model, "--value", "k=3", "--target", "host", "-o", &bundle]).code(0);
     let said = trtc(&["inspect", &bundle]).code(0);
     assert!(!said.stdout.contains("input    k") && said.stdout.contains("f32[2 x 3]"), "{}", said.stdout);
+    assert!(said.stdout.contains("constant k  i64[1], an input of the model"), "{}", said.stdout);
     let wrong = trtc(&["partition", &model, "--value", "k=1,2"]).code(2);
     assert!(wrong.stderr.contains("--value k=1,2: 2 elements"), "{}", wrong.stderr);
     let stranger = trtc(&["partition", &model, "--value", "j=1"]).code(2);
     assert!(stranger.stderr.contains("the inputs are x, k"), "{}", stranger.stderr);
+}
+
+#[test]
+fn a_size_that_is_the_value_of_an_input_has_a_range() {
+    let folder = Folder::new();
+    let top = node("TopK", &["x", "k"], &["y", ""], []).named("top");
+    let inputs = [value_info("x", DType::F32, [2, 6]), value_info("k", DType::I64, [1])];
+    let dims = [2.into(), trtc_onnx::Dimension::from("found")];
+    let outputs = [value_info("y", DType::F32, dims)];
+    let model = folder.model("m.onnx", &model(17, graph("top", [top], inputs, outputs, [])));
+    let said = trtc(&["partition", &model, "--value", "k=1..3..6"]).code(0);
+    assert!(said.stdout.contains("k[0]: 1..3..6 (user)"), "{}", said.stdout);
+    assert!(said.stdout.contains("1 engine"), "{}", said.stdout);
+    let bundle = folder.path("m.trtc").to_str().unwrap().to_owned();
+    trtc(&["compile", &model, "--value", "k=1..3..6", "--target", "host", "-o", &bundle]).code(0);
+    let said = trtc(&["inspect", &bundle]).code(0);
+    assert!(said.stdout.contains("input    k  i64[1] = [k[0]]"), "{}", said.stdout);
+    assert!(said.stdout.contains("range    k[0] = 1..3..6"), "{}", said.stdout);
+    let wrong = trtc(&["partition", &model, "--value", "k=0..3..6"]).code(2);
+    assert!(wrong.stderr.contains("k[0] = 0 is asked for, but"), "{}", wrong.stderr);
 }

@@ -1,6 +1,8 @@
 //! `trtc verify`: what it compares with, and what it says.
 
 use crate::support::{Folder, f32_bytes, found, npz, small_model, trtc};
+use trtc_bundle::DType;
+use trtc_onnx::write::{graph, model, node, value_info};
 
 fn bundle(folder: &Folder, target: &str) -> (String, String) {
     let model = folder.model("m.onnx", &small_model(true));
@@ -86,4 +88,25 @@ fn given_outputs_are_compared_with() {
     let said = verify(&shape, &[]).code(1);
     assert!(said.stdout.contains("f32[1, 3] instead of f32[3]"), "{}", said.stdout);
     assert!(verify(&name, &[]).code(2).stderr.contains("`z`"));
+}
+
+#[test]
+fn inputs_with_values_of_their_own_are_given_to_the_model_too() {
+    if !found("can_run_on_cpu") {
+        return;
+    }
+    let folder = Folder::new();
+    let top = node("TopK", &["x", "k"], &["y", "at"], []).named("top");
+    let inputs = [value_info("x", DType::F32, [2, 6]), value_info("k", DType::I64, [1])];
+    let dims = || [2.into(), trtc_onnx::Dimension::from("found")];
+    let outputs = [value_info("y", DType::F32, dims()), value_info("at", DType::I64, dims())];
+    let model = folder.model("m.onnx", &model(17, graph("top", [top], inputs, outputs, [])));
+    let bundle = folder.path("m.trtc").to_str().unwrap().to_owned();
+    for (value, dims) in [("k=4", "f32[2 x 4]"), ("k=2..3..6", "f32[2 x 3]")] {
+        trtc(&["compile", &model, "-o", &bundle, "--target", "host", "--value", value]).code(0);
+        let said = trtc(&["verify", &bundle, "--model", &model, "--random", "2"]).code(0);
+        assert!(last_line(&said.stdout) == "ok" && said.stdout.contains(dims), "{}", said.stdout);
+    }
+    let said = trtc(&["run", &bundle, "--random", "7"]).code(0);
+    assert!(said.stdout.contains("f32[2 x 3]"), "{}", said.stdout);
 }

@@ -7,7 +7,7 @@ use crate::{
         extent::{DimPlan, ExtentPlan, plan_extent},
     },
 };
-use trtc_ir::{Code, Dim, NodeView, Refusal};
+use trtc_ir::{Code, Dim, NodeView, Refusal, SymbolInfo};
 use trtc_network::{
     TensorId,
     layer::{Extent, Layer},
@@ -102,12 +102,27 @@ pub fn plan(
     }
     let plan = plan_extent(node, &sizes, fallback)?;
     // Values that come from outside the segment get a range of their own. They fit the tensor's range only where both
-    // follow from the same symbols.
-    if wanted != given {
+    // follow from the same symbols, or from such that were chosen to fit.
+    if wanted != given && !agrees(node, &given, &wanted) {
         return Err(unequal());
     }
     let placeholder = matches!(plan, ExtentPlan::Input(_)) && !allow_zero;
     Ok(ReshapePlan::Extent { to: plan, placeholder })
+}
+
+/// Whether `wanted` and `given` are equal at the least, the optimal and the greatest values of their symbols, at which
+/// TensorRT looks: all are dims and elements of the model's inputs, whose ranges were chosen together.
+fn agrees(node: NodeView<'_>, given: &Dim, wanted: &Dim) -> bool {
+    let symbols = node.symbols();
+    let mut backed = true;
+    for dim in [given, wanted] {
+        dim.for_each_symbol(&mut |symbol| backed &= symbols.info(symbol).is_some_and(|info| !info.unbacked));
+    }
+    let at = |pick: &dyn Fn(&SymbolInfo) -> Option<i64>| {
+        let value = |dim: &Dim| dim.eval(&|symbol| symbols.info(symbol).and_then(pick));
+        value(given).is_some_and(|given| value(wanted) == Some(given))
+    };
+    backed && at(&|info| info.range.min) && at(&|info| info.opt) && at(&|info| info.range.max)
 }
 
 /// A reshape to dims that are planned one by one.

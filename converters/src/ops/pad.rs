@@ -139,7 +139,7 @@ impl Converter for Pad {
         keys: &[Key::onnx("Pad", 25)],
         dtypes: check::CARRIED,
         layers: "ISliceLayer, IGatherLayer",
-        limits: "pads constant (mode `constant`: or computed from dims), or all dims declared; reflected pads below the dim",
+        limits: "pads constant, or computed from dims, or bounded, or all dims declared; reflected pads below the dim",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -233,8 +233,12 @@ impl Converter for Pad {
             // Outside is the same value wherever a cut ends, so one slice does both.
             return Ok(Plan::Slices(Slices { cut: None, add: slice(&pads)?, mode }));
         }
-        if pads.iter().any(|(a, b)| a.known().is_none() || b.known().is_none()) {
-            return Err(Refusal::new(Code::NOT_CONSTANT, "must be constants in this mode").slot("pads"));
+        // Whether something is cut or added decides which layers there are.
+        let most = |dim: &Dim| node.symbols().interval(dim).max;
+        let is_decided = |dim: &Dim| dim.known().is_some() || (!is_cut(dim) && most(dim).is_some());
+        if pads.iter().any(|(a, b)| !is_decided(a) || !is_decided(b)) {
+            let why = "must be constants, or have ranges from 0 up, in this mode";
+            return Err(Refusal::new(Code::NOT_CONSTANT, why).slot("pads"));
         }
         let part = |keep: &dyn Fn(&Dim) -> bool| -> Vec<(Dim, Dim)> {
             let pick = |dim: &Dim| if keep(dim) { dim.clone() } else { zero.clone() };
@@ -243,7 +247,7 @@ impl Converter for Pad {
         let (cuts, adds) = (part(&is_cut), part(&|dim| !is_cut(dim)));
         for (axis, (before, after)) in adds.iter().enumerate() {
             let left = x.shape[axis].add(&cuts[axis].0).add(&cuts[axis].1);
-            let most = before.known().unwrap_or(0).max(after.known().unwrap_or(0));
+            let most = most(before).unwrap_or(0).max(most(after).unwrap_or(0));
             if most == 0 {
                 continue;
             }
@@ -409,7 +413,7 @@ mod tests {
         pad(&[4, 0, 0, 0]).str("mode", "reflect").dynamic(0, ["N", "5"]).refused(Code::DIM_UNKNOWN);
         let open = Case::new("Pad", 25).input(noise([4, 5])).input(list(&[1, 1, 1, 1]));
         open.clone().refused(Code::SHAPE_VALUE);
-        open.sizes(1, ["a", "0", "0", "0"]).str("mode", "edge").refused(Code::NOT_CONSTANT);
+        open.str("mode", "edge").sizes(1, ["a?", "0", "0", "0"]).refused(Code::NOT_CONSTANT);
         pad(&[1, 1]).absent().input(list(&[0])).refused(Code::NOT_CONSTANT);
         pad(&[1, 1, 1, 1]).constant(noise([2])).refused(Code::CONSTANT_VALUE);
     }
@@ -439,6 +443,14 @@ mod tests {
         Case::new("Pad", 25).input(bools([2], &[true; 2])).constant(list(&[1, 1])).check(Tolerance::Exact);
         let symbolic = Case::new("Pad", 25).input(noise([4])).input(list(&[1, 2])).sizes(1, ["a", "b"]);
         symbolic.check(Tolerance::Exact);
+    }
+
+    #[test]
+    fn ranges() {
+        let some = Case::new("Pad", 25).input(noise([4, 5])).input(list(&[2, 0, 0, 1]));
+        let some = some.sizes(1, ["a", "0", "0", "b"]);
+        some.clone().check(Tolerance::Exact);
+        some.str("mode", "edge").check(Tolerance::Exact);
     }
 
     #[test]

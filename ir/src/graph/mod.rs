@@ -169,6 +169,11 @@ impl Value {
         self.producer.map(|(node, slot)| (node, slot as usize))
     }
 
+    /// Dims, and known elements.
+    pub fn sizes(&self) -> impl Iterator<Item = &Dim> {
+        self.ty.shape().into_iter().flatten().chain(self.elements.iter().flatten())
+    }
+
     /// Nodes that read the value, once for each use (captures count once a node).
     pub fn users(&self) -> &[NodeId] {
         &self.users

@@ -51,7 +51,7 @@ fn walk(
 ) -> (Vec<Constraint>, Vec<Diag>) {
     let mut backed = HashSet::new();
     for &input in module.graph.inputs() {
-        for dim in module.graph[input].ty.shape().into_iter().flatten() {
+        for dim in module.graph[input].sizes() {
             dim.for_each_symbol(&mut |symbol| {
                 backed.insert(symbol);
             });
@@ -79,7 +79,7 @@ struct Driver<'a, 'v> {
     visiting: bool,
     /// Whether what is wrong in a branch counts.
     in_branches: bool,
-    /// Symbols that are dims of the model's inputs.
+    /// Symbols that are dims or elements of the model's inputs.
     backed: HashSet<Symbol>,
     constraints: Vec<Constraint>,
     diags: Vec<Diag>,

@@ -1,24 +1,37 @@
-//! Inputs that always have the same value: what `--value` asks for.
+//! What the user says of the values of inputs: what `--value` asks for.
 //!
-//! Such an input becomes a constant and is no input any more, so nothing that follows from the value can be wrong at run
-//! time. Not part of [`super::run_all`]; run before it.
+//! An input that always has the same value becomes a constant and is no input any more, so nothing that follows from the
+//! value can be wrong at run time. The elements of an integer input that have a range each become a symbol
+//! (`sizes[2]`): sizes that follow from them are known as dims are, and engines take them as shape tensors. Not part of
+//! [`super::run_all`]; run before it.
 
 use crate::{
     diag::Diag,
-    dim::Dim,
-    graph::{Module, ValueId},
+    dim::{Dim, Interval},
+    graph::{MAX_ELEMENTS, Module, ValueId},
+    ranges::{self, DimSpec},
     tensor::Tensor,
+    types::Type,
 };
 use std::fmt;
 use trtc_bundle::DType;
 
-/// `NAME=VALUE,VALUE,…`: the elements of a graph input, in order.
+/// `NAME=ELEMENT,ELEMENT,…`: the elements of a graph input, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueSpec {
     /// Name of a graph input.
     pub name: String,
-    /// Elements as they were written: numbers, or `true` and `false`.
-    pub elements: Vec<String>,
+    /// What is said of each element.
+    pub elements: Vec<ElementSpec>,
+}
+
+/// What the user says of one element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementSpec {
+    /// It always is this: a number, or `true` or `false`, as it was written.
+    Fixed(String),
+    /// It is a whole number within a range, or one that the model decides ([`DimSpec::Open`]).
+    Size(DimSpec),
 }
 
 /// Why a text is no [`ValueSpec`].
@@ -32,30 +45,74 @@ pub struct ValueError {
 }
 
 impl ValueSpec {
-    /// Reads `NAME=VALUE,VALUE,…`; nothing after the `=` is a tensor without elements.
+    /// Reads `NAME=ELEMENT,ELEMENT,…`; nothing after the `=` is a tensor without elements. An element is a number, a truth
+    /// value, a range (`1..8`, or `1..4..8`: min, opt, max) or `?`. Whole values may be given instead:
+    /// `1,3,64..1,3,128..1,3,512`.
     ///
     /// # Errors
-    /// No `=`, no name, an element that is neither a number nor a truth value.
+    /// No `=`, no name, an element that is none of these, a range that runs backwards or starts below 0.
     pub fn parse(text: &str) -> Result<ValueSpec, ValueError> {
         let fail = |why: String| ValueError { text: text.to_owned(), why };
         let (name, list) = text.rsplit_once('=').ok_or_else(|| fail("there is no `=`".into()))?;
         if name.is_empty() {
             return Err(fail("there is no name".into()));
         }
-        let elements: Vec<String> = match list.trim() {
-            "" => Vec::new(),
-            list => list.split(',').map(|element| element.trim().to_owned()).collect(),
+        let elements = elements(list.trim()).map_err(fail)?;
+        Ok(ValueSpec { name: name.to_owned(), elements })
+    }
+
+    /// Whether the input becomes a constant.
+    pub fn is_fixed(&self) -> bool {
+        self.elements.iter().all(|element| matches!(element, ElementSpec::Fixed(_)))
+    }
+}
+
+fn elements(list: &str) -> Result<Vec<ElementSpec>, String> {
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let whole: Vec<Vec<&str>> = list.split("..").map(|part| part.split(',').collect()).collect();
+    if matches!(whole.len(), 2 | 3) && whole[0].len() > 1 && whole.iter().all(|p| p.len() == whole[0].len()) {
+        let element = |k: usize| {
+            let parts: Vec<i64> = whole.iter().map(|part| number(part[k])).collect::<Result<_, _>>()?;
+            ranges::span(&parts, 0).map(|size| match size {
+                DimSpec::Fixed(value) => ElementSpec::Fixed(value.to_string()),
+                size => ElementSpec::Size(size),
+            })
         };
-        match elements.iter().find(|element| truth(element).is_none() && element.parse::<f64>().is_err()) {
-            Some(element) => Err(fail(format!("`{element}` is no number"))),
-            None => Ok(ValueSpec { name: name.to_owned(), elements }),
+        return (0..whole[0].len()).map(element).collect();
+    }
+    let element = |text: &str| match text.trim() {
+        "?" | "*" => Ok(ElementSpec::Size(DimSpec::Open)),
+        text if text.contains("..") => {
+            let parts = text.split("..").map(number).collect::<Result<Vec<i64>, String>>()?;
+            ranges::range(&parts, 0).map(ElementSpec::Size)
+        }
+        text if truth(text).is_some() || text.parse::<f64>().is_ok() => {
+            Ok(ElementSpec::Fixed(text.to_owned()))
+        }
+        text => Err(format!("`{text}` is no number")),
+    };
+    list.split(',').map(element).collect()
+}
+
+fn number(text: &str) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is no whole number"))
+}
+
+impl fmt::Display for ElementSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ElementSpec::Fixed(text) => f.write_str(text),
+            ElementSpec::Size(size) => size.fmt(f),
         }
     }
 }
 
 impl fmt::Display for ValueSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.elements.join(","))
+        let elements: Vec<String> = self.elements.iter().map(ElementSpec::to_string).collect();
+        write!(f, "{}={}", self.name, elements.join(","))
     }
 }
 
@@ -63,32 +120,98 @@ fn truth(text: &str) -> Option<bool> {
     text.parse().ok()
 }
 
-/// Makes the inputs that the specs name constants.
+/// Makes the inputs that the specs name constants, or gives symbols to their elements. The inputs that became constants.
 ///
 /// # Errors
-/// A name that is no input, another number of elements than the input has, an element that its dtype does not hold.
-pub fn run(module: &mut Module, specs: &[ValueSpec]) -> Result<(), Vec<Diag>> {
+/// A name that is no input, or an input that is named twice; another number of elements than the input has; an element
+/// that its dtype does not hold; ranges for anything but integers of rank 0 or 1.
+pub fn run(module: &mut Module, specs: &[ValueSpec]) -> Result<Vec<ValueId>, Vec<Diag>> {
     let mut diags = Vec::new();
+    let mut pinned: Vec<ValueId> = Vec::new();
+    let mut ranged: Vec<ValueId> = Vec::new();
     for spec in specs {
-        let result = input(module, spec).and_then(|id| Ok((id, tensor(module, id, spec)?)));
-        match result {
-            Ok((id, tensor)) => {
+        let result = input(module, spec, &pinned, &ranged).and_then(|id| {
+            if spec.is_fixed() {
+                let tensor = tensor(module, id, spec)?;
                 let rest = module.graph.inputs().iter().copied().filter(|&input| input != id).collect();
                 module.graph.set_inputs(rest);
                 module.graph.set_constant(id, tensor);
+                pinned.push(id);
+            } else {
+                bound(module, id, spec)?;
+                ranged.push(id);
             }
-            Err(why) => diags.push(Diag::invalid(format!("--value {spec}: {why}"))),
+            Ok(())
+        });
+        if let Err(why) = result {
+            diags.push(Diag::invalid(format!("--value {spec}: {why}")));
         }
     }
-    if diags.is_empty() { Ok(()) } else { Err(diags) }
+    if diags.is_empty() { Ok(pinned) } else { Err(diags) }
 }
 
-fn input(module: &Module, spec: &ValueSpec) -> Result<ValueId, String> {
+fn input(
+    module: &Module,
+    spec: &ValueSpec,
+    pinned: &[ValueId],
+    ranged: &[ValueId],
+) -> Result<ValueId, String> {
     let graph = &module.graph;
-    graph.inputs().iter().copied().find(|&id| *graph[id].name == *spec.name).ok_or_else(|| {
+    let named = |&id: &ValueId| *graph[id].name == *spec.name;
+    if pinned.iter().chain(ranged).any(named) {
+        return Err("the input is given twice".to_owned());
+    }
+    graph.inputs().iter().copied().find(named).ok_or_else(|| {
         let names: Vec<&str> = graph.inputs().iter().map(|&id| &*graph[id].name).collect();
         format!("no input has this name; the inputs are {}", names.join(", "))
     })
+}
+
+/// Gives symbols to the elements that have ranges.
+fn bound(module: &mut Module, id: ValueId, spec: &ValueSpec) -> Result<(), String> {
+    let ty = &module.graph[id].ty;
+    let dtype = ty.dtype().ok_or("the input has no known dtype")?;
+    if !matches!(dtype, DType::I32 | DType::I64) {
+        return Err(format!("the elements of an input of {dtype} have no ranges, only those of i32 and i64"));
+    }
+    let count = spec.elements.len();
+    let dims = match ty.shape() {
+        Some([]) if count == 1 => Vec::new(),
+        Some([dim]) if dim.known().is_none_or(|n| n == count as i64) => vec![Dim::Known(count as i64)],
+        None if count <= MAX_ELEMENTS => vec![Dim::Known(count as i64)],
+        Some([] | [_]) => {
+            return Err(format!("{count} elements for an input of type {}", ty.show(&module.symbols)));
+        }
+        _ => return Err("only the elements of an input of rank 0 or 1 have ranges".to_owned()),
+    };
+    if count > MAX_ELEMENTS {
+        return Err(format!("ranges are for values of at most {MAX_ELEMENTS} elements"));
+    }
+    let limit = if dtype == DType::I32 { i64::from(i32::MAX) } else { i64::MAX };
+    let mut elements = Vec::with_capacity(count);
+    for (k, element) in spec.elements.iter().enumerate() {
+        elements.push(match element {
+            ElementSpec::Fixed(text) => {
+                encoded(dtype, text).ok_or_else(|| format!("`{text}` is no {dtype}"))?;
+                Dim::Known(number(text)?)
+            }
+            ElementSpec::Size(size) => {
+                let (range, asked) = match *size {
+                    DimSpec::Range { max, .. } if max > limit => return Err(format!("{max} is no {dtype}")),
+                    DimSpec::Range { min, opt, max } => (Interval::new(min, max), Some((min, opt, max))),
+                    _ => (Interval { min: Some(1), max: None }, None),
+                };
+                let symbol = module.symbols.fresh(&format!("{}[{k}]", spec.name), range, false);
+                if let Some(asked) = asked {
+                    module.symbols.set_asked(symbol, asked);
+                }
+                Dim::symbol(symbol)
+            }
+        });
+    }
+    module.graph[id].ty = Type::tensor(dtype, dims);
+    module.graph[id].elements = Some(elements);
+    Ok(())
 }
 
 fn tensor(module: &Module, id: ValueId, spec: &ValueSpec) -> Result<Tensor, String> {
@@ -109,7 +232,8 @@ fn tensor(module: &Module, id: ValueId, spec: &ValueSpec) -> Result<Tensor, Stri
     }
     let mut bytes = Vec::new();
     for element in &spec.elements {
-        bytes.extend(encoded(dtype, element).ok_or_else(|| format!("`{element}` is no {dtype}"))?);
+        let text = element.to_string();
+        bytes.extend(encoded(dtype, &text).ok_or_else(|| format!("`{text}` is no {dtype}"))?);
     }
     Tensor::new(dtype, dims, bytes.into()).ok_or_else(|| format!("an input of {dtype} cannot be given so"))
 }
@@ -190,9 +314,43 @@ mod tests {
         assert!(why(DType::U8, &[], "k=300").contains("is no u8"));
         assert!(why(DType::I64, &[], "j=1").contains("the inputs are k, x"));
         assert!(why(DType::I64, &[Dim::Unknown, known(1)], "k=1").contains("not known"));
-        for text in ["k", "=1", "k=one", "k=1,,2"] {
+        for text in ["k", "=1", "k=one", "k=1,,2", "k=4..2", "k=-1..2", "k=1..2..3..4", "k=1..x"] {
             assert!(ValueSpec::parse(text).is_err(), "{text}");
         }
         assert_eq!(ValueSpec::parse("a=b=1,2").unwrap().to_string(), "a=b=1,2");
+    }
+
+    #[test]
+    fn ranges_become_symbols() {
+        let known = |n| Dim::Known(n);
+        let mut module = module(DType::I64, &[Dim::Unknown]);
+        let pinned = run(&mut module, &[ValueSpec::parse("k=-1,3,2..4..9,1..8,?").unwrap()]).unwrap();
+        assert!(pinned.is_empty());
+        let k = module.graph.inputs()[0];
+        assert_eq!(module.graph[k].ty.shape(), Some(&[known(5)][..]));
+        let shown: Vec<String> =
+            module.graph[k].elements.iter().flatten().map(|dim| module.symbols.show(dim)).collect();
+        assert_eq!(shown, ["-1", "3", "k[2]", "k[3]", "k[4]"]);
+        let info = |name| module.symbols.info(module.symbols.find(name).unwrap()).unwrap().clone();
+        assert_eq!(info("k[2]").asked, Some((2, Some(4), 9)));
+        assert_eq!(info("k[3]").asked, Some((1, None, 8)));
+        assert_eq!(info("k[4]").asked, None);
+        let whole = ValueSpec::parse("k=1,3,64..1,3,128..1,3,512").unwrap();
+        assert_eq!(whole.to_string(), "k=1,3,64..128..512");
+        assert!(!whole.is_fixed() && ValueSpec::parse("k=1,2..1,2").unwrap().is_fixed());
+    }
+
+    #[test]
+    fn only_small_integers_have_ranges() {
+        let known = |n| Dim::Known(n);
+        let why = |dtype, shape: &[Dim], text: &str| pinned(dtype, shape, text).unwrap_err();
+        assert!(why(DType::F32, &[], "k=1..2").contains("only those of i32 and i64"));
+        assert!(why(DType::I64, &[known(2)], "k=1..2").contains("1 elements for an input of type i64[2]"));
+        assert!(why(DType::I64, &[known(1), known(1)], "k=1..2").contains("rank 0 or 1"));
+        assert!(why(DType::I32, &[], "k=1..3000000000").contains("is no i32"));
+        assert!(why(DType::I64, &[known(2)], "k=1.5,1..2").contains("is no i64"));
+        let mut module = module(DType::I64, &[]);
+        let specs = ["k=1..2", "k=3"].map(|text| ValueSpec::parse(text).unwrap());
+        assert!(run(&mut module, &specs).unwrap_err()[0].why.contains("given twice"));
     }
 }

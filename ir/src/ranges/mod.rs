@@ -34,6 +34,7 @@ use crate::{
 use std::{collections::HashMap, fmt};
 
 pub use spec::{DimSpec, ShapeSpec, SpecError};
+pub(crate) use spec::{range, span};
 
 /// Where a range comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +157,11 @@ pub fn apply(module: &mut Module, specs: &[ShapeSpec]) -> Result<Asked, Vec<Diag
     if !diags.is_empty() {
         return Err(diags);
     }
+    for (symbol, info) in module.symbols.iter() {
+        if let Some(range) = info.asked {
+            asked.ranges.insert(symbol, range);
+        }
+    }
     for (&symbol, &(min, _, max)) in &asked.ranges {
         if fixed.get(&symbol).is_some_and(|&value| value < min || value > max) {
             let name = module.symbols.name(symbol);
@@ -172,7 +178,8 @@ pub fn apply(module: &mut Module, specs: &[ShapeSpec]) -> Result<Asked, Vec<Diag
     // An engine takes no empty tensors: sizes start at 1.
     for symbol in input_symbols(module) {
         let range = module.symbols.range(symbol);
-        if range.min.is_none_or(|min| min < 1) {
+        // Unless the user says that the element of a value may be 0.
+        if range.min.is_none_or(|min| min < 1) && !asked.ranges.contains_key(&symbol) {
             module.symbols.set_range(symbol, Interval { min: Some(1), max: range.max });
         }
     }
@@ -328,11 +335,11 @@ fn want(
     }
 }
 
-/// Symbols that dims of the inputs mention, in the order in which they do.
+/// Symbols that dims and elements of the inputs mention, in the order in which they do.
 fn input_symbols(module: &Module) -> Vec<Symbol> {
     let mut list = Vec::new();
     for &input in module.graph.inputs() {
-        for dim in module.graph[input].ty.shape().into_iter().flatten() {
+        for dim in module.graph[input].sizes() {
             dim.for_each_symbol(&mut |symbol| {
                 if !list.contains(&symbol) {
                     list.push(symbol);

@@ -37,7 +37,9 @@ enum Left {
 impl Problem {
     /// One value a symbol, at least `floor`, that meets the joint demands; earlier symbols get their cheapest first.
     pub(super) fn search(&self, joint: &[usize], cost: Cost<'_>, floor: &[i64]) -> Option<Vec<i64>> {
-        let least: Vec<i64> = (0..self.vars.len()).map(|k| floor.get(k).copied().unwrap_or(1)).collect();
+        let first = |k: usize| self.vars[k].asked.map_or(1, |(min, ..)| min.min(1));
+        let least: Vec<i64> =
+            (0..self.vars.len()).map(|k| floor.get(k).copied().unwrap_or_else(|| first(k))).collect();
         let candidates = self.vars.iter().zip(&least).enumerate().map(|(k, (var, &least))| {
             let costs = var.valid.iter().filter(|&&v| v >= least).filter_map(|&v| Some((cost(k, v)?, v)));
             let mut list: Vec<(i64, i64)> = costs.collect();

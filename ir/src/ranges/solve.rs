@@ -28,7 +28,7 @@ pub(super) struct Problem {
 pub(super) struct Var {
     pub(super) symbol: Symbol,
     /// The user's range.
-    asked: Option<(i64, Option<i64>, i64)>,
+    pub(super) asked: Option<(i64, Option<i64>, i64)>,
     /// The model's range.
     model: Interval,
     opt: i64,
@@ -281,7 +281,11 @@ impl Problem {
             }
         };
         let valid = |demands: &[usize], high: i64| -> Vec<i64> {
-            let mut values: Vec<i64> = (low..=high.min(low.saturating_add(FAR_LIMIT))).collect();
+            let near = high.min(low.saturating_add(FAR_LIMIT));
+            // Of what lies farther only what the user names.
+            let far = var.asked.into_iter().flat_map(|(_, opt, max)| opt.into_iter().chain([max]));
+            let mut values: Vec<i64> = (low..=near).chain(far.filter(|&value| value > near)).collect();
+            values.dedup();
             for &d in demands {
                 let kind = &self.demands[d].kind;
                 values.retain(|&value| holds(kind, &|_| Some(value)));

@@ -63,23 +63,15 @@ fn dims(shape: &str) -> Result<Vec<DimSpec>, String> {
     let whole: Vec<Vec<&str>> = shape.split("..").map(|part| part.split('x').collect()).collect();
     let same_rank = whole.iter().all(|part| part.len() == whole[0].len());
     if matches!(whole.len(), 2 | 3) && same_rank && whole[0].len() > 1 {
-        return (0..whole[0].len())
-            .map(|k| {
-                let parts: Vec<i64> = whole.iter().map(|part| number(part[k])).collect::<Result<_, _>>()?;
-                if parts.iter().all(|&v| v == parts[0]) {
-                    Ok(DimSpec::Fixed(parts[0]))
-                } else {
-                    range(&parts)
-                }
-            })
-            .collect();
+        let number = |k: usize| whole.iter().map(|part| number(part[k])).collect::<Result<Vec<i64>, _>>();
+        return (0..whole[0].len()).map(|k| span(&number(k)?, 1)).collect();
     }
     shape
         .split('x')
         .map(|part| match part.trim() {
             "?" | "*" => Ok(DimSpec::Open),
             part if part.contains("..") => {
-                range(&part.split("..").map(number).collect::<Result<Vec<i64>, String>>()?)
+                range(&part.split("..").map(number).collect::<Result<Vec<i64>, String>>()?, 1)
             }
             part => number(part).map(DimSpec::Fixed),
         })
@@ -91,14 +83,23 @@ fn number(text: &str) -> Result<i64, String> {
     if value < 0 { Err(format!("{value} is negative")) } else { Ok(value) }
 }
 
-fn range(parts: &[i64]) -> Result<DimSpec, String> {
+/// What two or three numbers at the same place of whole shapes or values say.
+pub(crate) fn span(parts: &[i64], least: i64) -> Result<DimSpec, String> {
+    match parts {
+        [first, rest @ ..] if rest.iter().all(|v| v == first) => Ok(DimSpec::Fixed(*first)),
+        _ => range(parts, least),
+    }
+}
+
+/// A range of two or three numbers, from `least` on.
+pub(crate) fn range(parts: &[i64], least: i64) -> Result<DimSpec, String> {
     let (min, opt, max) = match *parts {
         [min, max] => (min, None, max),
         [min, opt, max] => (min, Some(opt), max),
         _ => return Err("a range has two or three numbers".to_owned()),
     };
-    if min < 1 {
-        return Err("a range starts at 1 or above".to_owned());
+    if min < least {
+        return Err(format!("a range starts at {least} or above"));
     }
     if min > max || opt.is_some_and(|opt| opt < min || opt > max) {
         return Err(format!("{min} to {max} runs backwards, or the optimum lies outside"));

@@ -33,6 +33,21 @@ pub(crate) fn check(manifest: &Manifest, end: u64) -> Check {
             format!("`{}` ranges over {}..{}..{}", symbol.text, symbol.min, symbol.opt, symbol.max)
         })?;
     }
+    for input in &manifest.inputs {
+        let Some(elements) = &input.elements else { continue };
+        let count =
+            input.static_dims().filter(|dims| dims.len() <= 1).map(|dims| dims.iter().product::<usize>());
+        let is_size = matches!(input.dtype, DType::I32 | DType::I64);
+        ensure(is_size && count == Some(elements.len()), || {
+            format!("`{}` cannot have {} elements of its own", input.name, elements.len())
+        })?;
+    }
+    for pinned in &manifest.pinned {
+        let len = manifest.weights.get(pinned.weights.index()).map(|weights| weights.len);
+        ensure(len.is_some() && pinned.value.static_bytes().map(|bytes| bytes as u64) == len, || {
+            format!("the value of `{}` is not of its type", pinned.value.name)
+        })?;
+    }
     for plan in &manifest.targets {
         Plan { manifest, plan, section: &section }
             .check()

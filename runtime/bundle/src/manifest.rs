@@ -100,9 +100,12 @@ pub struct Manifest {
     pub inputs: Vec<ValueInfo>,
     /// Outputs of the model, in its order.
     pub outputs: Vec<ValueInfo>,
-    /// Ranges of the dims that are written as text.
+    /// Ranges of the dims and elements that are written as text.
     #[serde(default)]
     pub symbols: Vec<Symbol>,
+    /// Inputs of the source model that were given one value for good.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<Pinned>,
     /// The whole model as one host graph, for machines without a device.
     #[serde(default)]
     pub whole_model: Option<SectionId>,
@@ -191,6 +194,38 @@ pub struct ValueInfo {
     pub dtype: DType,
     /// Dims; `null` when even the rank is unknown.
     pub dims: Option<Vec<Dim>>,
+    /// Of an input of the model: what its elements have to be, because sizes follow from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elements: Option<Vec<Element>>,
+}
+
+/// One element of an integer value of rank 0 or 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Element {
+    /// This number: `-1`.
+    Known(i64),
+    /// A symbol (`"sizes[2]"`), as in [`Dim::Text`]; its range is among [`Manifest::symbols`].
+    Text(String),
+    /// `null`: any number.
+    Unknown,
+}
+
+/// An input of the source model that always has the same value, and so is no input of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Pinned {
+    /// The input, with known dims.
+    pub value: ValueInfo,
+    /// Its bytes.
+    pub weights: WeightsId,
+}
+
+impl Pinned {
+    /// An input and its bytes.
+    pub fn new(value: ValueInfo, weights: WeightsId) -> Pinned {
+        Pinned { value, weights }
+    }
 }
 
 /// How the model runs on one target.
@@ -383,6 +418,7 @@ impl Manifest {
             inputs: Vec::new(),
             outputs: Vec::new(),
             symbols: Vec::new(),
+            pinned: Vec::new(),
             whole_model: None,
             targets: Vec::new(),
             sections: Vec::new(),
@@ -413,12 +449,18 @@ impl Symbol {
 impl ValueInfo {
     /// A tensor; `None` for an unknown rank.
     pub fn tensor(name: impl Into<String>, dtype: DType, dims: Option<Vec<Dim>>) -> ValueInfo {
-        ValueInfo { name: name.into(), kind: ValueKind::Tensor, dtype, dims }
+        ValueInfo { name: name.into(), kind: ValueKind::Tensor, dtype, dims, elements: None }
     }
 
     /// Something else made of tensors of `dtype`.
     pub fn other(name: impl Into<String>, kind: ValueKind, dtype: DType) -> ValueInfo {
-        ValueInfo { name: name.into(), kind, dtype, dims: None }
+        ValueInfo { name: name.into(), kind, dtype, dims: None, elements: None }
+    }
+
+    /// As given, with what its elements have to be.
+    pub fn with_elements(mut self, elements: Vec<Element>) -> ValueInfo {
+        self.elements = Some(elements);
+        self
     }
 
     /// Its dims, when all are known numbers that fit in memory.
@@ -482,6 +524,16 @@ impl Block {
     /// Steps and the values that leave them.
     pub fn new(steps: Vec<Step>, outputs: Vec<ValueId>) -> Block {
         Block { steps, outputs }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Element::Known(number) => write!(f, "{number}"),
+            Element::Text(text) => f.write_str(text),
+            Element::Unknown => f.write_str("?"),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Inputs against what the manifest promises to take.
 
 use crate::{error::RunError, tensor::TensorView, value::Input};
-use trtc_bundle::{DType, Dim, Symbol, ValueInfo, ValueKind};
+use std::fmt;
+use trtc_bundle::{DType, Dim, Element, Symbol, ValueInfo, ValueKind};
 
 /// What the inputs of a run must be.
 #[derive(Debug)]
@@ -16,6 +17,16 @@ struct Port {
     kind: ValueKind,
     dtype: DType,
     dims: Option<Vec<PortDim>>,
+    /// What its elements have to be; dims are known then.
+    elements: Option<Vec<PortElement>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PortElement {
+    Known(i64),
+    /// An index into [`InputCheck::symbols`].
+    Symbol(usize),
+    Any,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +43,24 @@ struct SymbolRange {
     range: Option<(u64, u64)>,
 }
 
-/// What a symbol was in one run, and the input and axis that said so first.
-pub(super) type Bound = Option<(usize, u16, u16)>;
+/// What a symbol was in one run, and the input and place that said so first.
+pub(super) type Bound = Option<(u64, u16, Place)>;
+
+/// Where an input says what a symbol is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Dim(u16),
+    Element(u16),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Dim(axis) => write!(f, "dim {axis}"),
+            Place::Element(k) => write!(f, "element {k}"),
+        }
+    }
+}
 
 impl InputCheck {
     pub fn new(inputs: &[ValueInfo], ranges: &[Symbol]) -> InputCheck {
@@ -46,17 +73,21 @@ impl InputCheck {
                 symbols.len() - 1
             })
         };
-        let mut dim = |dim: &Dim| match dim {
-            // No tensor is so large: nothing can fit.
-            Dim::Known(dim) => PortDim::Known(usize::try_from(*dim).unwrap_or(usize::MAX)),
-            Dim::Text(text) => PortDim::Symbol(symbol(text)),
-            Dim::Unknown => PortDim::Any,
-        };
-        let port = |input: &ValueInfo| Port {
-            name: input.name.clone(),
-            kind: input.kind,
-            dtype: input.dtype,
-            dims: input.dims.as_ref().map(|dims| dims.iter().map(&mut dim).collect()),
+        let port = |input: &ValueInfo| {
+            let dim = |dim: &Dim| match dim {
+                // No tensor is so large: nothing can fit.
+                Dim::Known(dim) => PortDim::Known(usize::try_from(*dim).unwrap_or(usize::MAX)),
+                Dim::Text(text) => PortDim::Symbol(symbol(text)),
+                Dim::Unknown => PortDim::Any,
+            };
+            let dims = input.dims.as_ref().map(|dims| dims.iter().map(dim).collect());
+            let element = |element: &Element| match element {
+                Element::Known(number) => PortElement::Known(*number),
+                Element::Text(text) => PortElement::Symbol(symbol(text)),
+                Element::Unknown => PortElement::Any,
+            };
+            let elements = input.elements.as_ref().map(|list| list.iter().map(element).collect());
+            Port { name: input.name.clone(), kind: input.kind, dtype: input.dtype, dims, elements }
         };
         let inputs = inputs.iter().map(port).collect();
         InputCheck { inputs, symbols }
@@ -109,7 +140,63 @@ impl InputCheck {
             let (name, given, expected) = (port.name.clone(), tensor.dtype(), port.dtype);
             return Err(RunError::DType { name, given, expected });
         }
-        self.dims(k, port, tensor.dims(), bound)
+        self.dims(k, port, tensor.dims(), bound)?;
+        match &port.elements {
+            Some(elements) => self.elements(k, port, elements, tensor, bound),
+            None => Ok(()),
+        }
+    }
+
+    fn elements(
+        &self,
+        k: usize,
+        port: &Port,
+        expected: &[PortElement],
+        tensor: &TensorView<'_>,
+        bound: &mut [Bound],
+    ) -> Result<(), RunError> {
+        for (at, expected) in expected.iter().enumerate() {
+            let Some(value) = integer(tensor, at) else { continue };
+            let fail = |expected: String| {
+                Err(RunError::Element { name: port.name.clone(), element: at, given: value, expected })
+            };
+            match *expected {
+                PortElement::Known(known) if known != value => return fail(known.to_string()),
+                PortElement::Symbol(symbol) => {
+                    let SymbolRange { text, range } = &self.symbols[symbol];
+                    let (min, max) = range.unwrap_or((0, i64::MAX as u64));
+                    let size = u64::try_from(value).ok().filter(|size| (min..=max).contains(size));
+                    let Some(size) = size else { return fail(format!("{min}..{max}")) };
+                    if let Some((first, other)) =
+                        self.bind(symbol, size, (k, Place::Element(at as u16)), bound)
+                    {
+                        return fail(format!("{first}, which is {other}, also `{text}`,"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a symbol is; what it was before and where, when that differs.
+    fn bind(
+        &self,
+        symbol: usize,
+        value: u64,
+        (input, place): (usize, Place),
+        bound: &mut [Bound],
+    ) -> Option<(u64, String)> {
+        match bound[symbol] {
+            Some((first, input, place)) if first != value => {
+                Some((first, format!("{place} of `{}`", self.inputs[usize::from(input)].name)))
+            }
+            Some(_) => None,
+            None => {
+                bound[symbol] = Some((value, input as u16, place));
+                None
+            }
+        }
     }
 
     fn dims(&self, k: usize, port: &Port, dims: &[usize], bound: &mut [Bound]) -> Result<(), RunError> {
@@ -133,15 +220,11 @@ impl InputCheck {
                     {
                         return fail(format!("dim {axis}, `{text}`, is {dim}, outside {min}..{max}"));
                     }
-                    match bound[symbol] {
-                        Some((first, input, axis_before)) if first != dim => {
-                            let other = &self.inputs[usize::from(input)].name;
-                            return fail(format!(
-                                "dim {axis}, `{text}`, is {dim}, but dim {axis_before} of `{other}`, also `{text}`, is {first}"
-                            ));
-                        }
-                        Some(_) => {}
-                        None => bound[symbol] = Some((dim, k as u16, axis as u16)),
+                    let place = (k, Place::Dim(axis as u16));
+                    if let Some((first, other)) = self.bind(symbol, dim as u64, place, bound) {
+                        return fail(format!(
+                            "dim {axis}, `{text}`, is {dim}, but {other}, also `{text}`, is {first}"
+                        ));
                     }
                 }
                 _ => {}
@@ -160,6 +243,50 @@ impl InputCheck {
     }
 }
 
+/// An element of a tensor of i32 or i64.
+fn integer(tensor: &TensorView<'_>, at: usize) -> Option<i64> {
+    match tensor.dtype() {
+        DType::I64 => tensor.bytes().as_chunks().0.get(at).map(|bytes| i64::from_le_bytes(*bytes)),
+        DType::I32 => tensor.bytes().as_chunks().0.get(at).map(|bytes| i32::from_le_bytes(*bytes).into()),
+        _ => None,
+    }
+}
+
 fn kind(port: &Port, given: &'static str, expected: &'static str) -> RunError {
     RunError::Kind { name: port.name.clone(), given, expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InputCheck;
+    use crate::{Input, Tensor};
+    use trtc_bundle::{DType, Dim, Element, Symbol, ValueInfo};
+
+    #[test]
+    fn elements_are_checked_like_dims() {
+        let text = |text: &str| Dim::Text(text.into());
+        let sizes = ValueInfo::tensor("sizes", DType::I64, Some(vec![Dim::Known(3)])).with_elements(vec![
+            Element::Known(-1),
+            Element::Text("N".into()),
+            Element::Unknown,
+        ]);
+        let inputs = [ValueInfo::tensor("x", DType::F32, Some(vec![text("N")])), sizes];
+        let check = InputCheck::new(&inputs, &[Symbol::new("N", 0, 2, 4)]);
+        let said = |n: usize, sizes: [i64; 3]| {
+            let (x, sizes) =
+                (Tensor::zeros(DType::F32, &[n]).unwrap(), Tensor::from_slice(&[3], &sizes).unwrap());
+            let inputs = [Input::Tensor(x.view()), Input::Tensor(sizes.view())];
+            let mut bound = vec![None; check.symbols()];
+            check.check(&inputs, &mut bound).map_err(|error| error.to_string())
+        };
+        assert_eq!(said(4, [-1, 4, 77]), Ok(()));
+        assert_eq!(said(0, [-1, 0, 77]), Ok(()));
+        let why = |n: usize, sizes: [i64; 3]| said(n, sizes).unwrap_err();
+        assert_eq!(why(2, [1, 2, 0]), "input `sizes` has 1 as element 0, but -1 is wanted");
+        assert_eq!(why(2, [-1, 5, 0]), "input `sizes` has 5 as element 1, but 0..4 is wanted");
+        assert_eq!(why(2, [-1, -2, 0]), "input `sizes` has -2 as element 1, but 0..4 is wanted");
+        let other = why(2, [-1, 3, 0]);
+        assert!(other.contains("but 2, which is dim 0 of `x`, also `N`, is wanted"), "{other}");
+        assert!(why(5, [-1, 5, 0]).contains("is 5, outside 0..4"));
+    }
 }
