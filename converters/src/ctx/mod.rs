@@ -15,6 +15,7 @@ pub mod integers;
 pub mod iota;
 pub mod iterate;
 pub mod key_mask;
+pub mod layout;
 pub mod matrix;
 pub mod norm;
 pub mod quantize;

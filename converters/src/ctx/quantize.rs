@@ -5,8 +5,11 @@ use crate::{
     ctx::{check::Operand, elementwise, floats},
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, NodeView, Refusal, Tensor};
-use trtc_network::{Layer, TensorId, layer::GatherMode};
+use trtc_ir::{Code, Dim, NodeView, Refusal, Tensor};
+use trtc_network::{
+    Layer, TensorId,
+    layer::{ElementWiseOp, GatherMode},
+};
 
 /// How a scale or zero point lies over the tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,4 +172,89 @@ pub fn scale<'a>(
     target: &Target,
 ) -> Result<Operand<'a>, Refusal> {
     elementwise::gate(node, slot, name, crate::ctx::check::FLOATS, target)
+}
+
+/// Slots of a tensor with one scale and zero point for all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantised {
+    /// The tensor.
+    pub x: usize,
+    /// Its scale.
+    pub scale: usize,
+    /// Its zero point, which may be absent.
+    pub zero: usize,
+}
+
+impl Quantised {
+    /// Three slots in a row.
+    pub fn at(x: usize) -> Quantised {
+        Quantised { x, scale: x + 1, zero: x + 2 }
+    }
+
+    /// The tensor's dtype, where it, its scale and its zero point are what an engine can hold.
+    ///
+    /// # Errors
+    /// One of [`elementwise::REFUSALS`].
+    pub fn gate<'a>(&self, node: NodeView<'a>, target: &Target) -> Result<Operand<'a>, Refusal> {
+        let x = elementwise::gate(node, self.x, "x", crate::ctx::integers::BYTES, target)?;
+        numbers(node, (self.scale, self.zero), x.dtype, target)?;
+        Ok(x)
+    }
+
+    /// The zero point in f32, of rank `rank`; 0 where it is absent.
+    fn zero(&self, cx: &mut Emit<'_>, rank: usize) -> TensorId {
+        zero_point(cx, self.zero, rank)
+    }
+
+    /// (x − zero point) · scale, of rank `rank`.
+    pub fn real(&self, cx: &mut Emit<'_>, rank: usize) -> TensorId {
+        let x = elementwise::input(cx, self.x, rank);
+        let mut x = cx.cast(x, DType::F32);
+        if cx.node().input(self.zero).is_some() {
+            let zero = self.zero(cx, rank);
+            x = cx.elementwise(x, zero, ElementWiseOp::Sub);
+        }
+        let scale = number(cx, self.scale, rank);
+        cx.elementwise(x, scale, ElementWiseOp::Prod)
+    }
+}
+
+/// A scale and a zero point of `dtype` (or none) that are one number each.
+///
+/// # Errors
+/// One of [`elementwise::REFUSALS`].
+pub fn numbers(
+    node: NodeView<'_>,
+    (scale, zero): (usize, usize),
+    dtype: DType,
+    target: &Target,
+) -> Result<(), Refusal> {
+    let one = |slot: usize, dtype: DType| {
+        let operand = elementwise::gate(node, slot, "scales and zero points", &[dtype], target)?;
+        if operand.shape.iter().any(|dim| *dim != Dim::Known(1)) {
+            let why = "a scale or zero point that is not one number";
+            return Err(Refusal::new(Code::SHAPE, why).slot("scales and zero points"));
+        }
+        Ok(())
+    };
+    one(scale, DType::F32)?;
+    if node.input(zero).is_some() {
+        one(zero, dtype)?;
+    }
+    Ok(())
+}
+
+/// One number in f32, of rank `rank`.
+pub fn number(cx: &mut Emit<'_>, slot: usize, rank: usize) -> TensorId {
+    let x = cx.input(slot);
+    let x = cx.cast(x, DType::F32);
+    cx.reshape(x, vec![1; rank])
+}
+
+/// A zero point that is one number, in f32, of rank `rank`; 0 where it is absent.
+pub fn zero_point(cx: &mut Emit<'_>, slot: usize, rank: usize) -> TensorId {
+    match cx.node().input(slot) {
+        Some(_) => number(cx, slot, rank),
+        None => cx.scalar(DType::F32, rank, 0.0),
+    }
 }

@@ -128,6 +128,23 @@ impl Taps {
         y
     }
 
+    /// How many elements a window counts at each place of the result.
+    pub fn counts(&self, count_pads: bool) -> Vec<f64> {
+        let along = (0..self.kernel.len()).map(|axis| {
+            let (before, d, after) = (self.before[axis], self.dims[axis], self.after[axis]);
+            let counted = if count_pads { 0..before + d + after } else { before..before + d };
+            let at = |place: i64| {
+                let offsets =
+                    (0..self.kernel[axis]).map(|k| place * self.stride[axis] + k * self.dilation[axis]);
+                offsets.filter(|at| counted.contains(at)).count() as f64
+            };
+            (0..self.output[axis]).map(at).collect::<Vec<f64>>()
+        });
+        along.fold(vec![1.0], |counts, axis| {
+            counts.iter().flat_map(|a| axis.iter().map(move |b| a * b)).collect()
+        })
+    }
+
     /// Places of the kernel, the last axis fastest: offsets in the padded tensor.
     pub fn places(&self) -> Vec<Vec<i64>> {
         let mut places = vec![Vec::new()];

@@ -12,7 +12,7 @@ use crate::{
     ctx::{
         elementwise,
         integers::{self, Along, Factor, Layout, Sums},
-        shape,
+        layout, shape,
         window::{self, Attributes},
     },
     emit::carrier,
@@ -40,16 +40,12 @@ pub struct Plan {
     quantised: Option<DType>,
     /// How sums over the channels of a group are made.
     sums: Sums,
+    channels_last: bool,
 }
 
 /// Slots of w, of the zero points of x and w.
 fn slots(node: NodeView<'_>) -> (usize, usize, usize) {
     if node.op() == "QLinearConv" { (3, 2, 5) } else { (1, 2, 3) }
-}
-
-/// com.microsoft's QLinearConv may have its channels at the end.
-fn channels_last(node: NodeView<'_>) -> bool {
-    node.int("channels_last", 0) != 0
 }
 
 fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
@@ -91,9 +87,8 @@ impl Converter for ConvInteger {
         let (Some(x), Some(w)) = (of(0), of(slots(node).0)) else {
             return Ok(shape::types([shape::typed(dtype, None)]));
         };
-        if channels_last(node) {
-            return Ok(shape::types([shape::typed(dtype, Some(vec![Dim::Unknown; x.len()]))]));
-        }
+        let last = layout::channels_last(node);
+        let x = if last { layout::to_first(x) } else { x.to_vec() };
         if x.len() < 3 || w.len() != x.len() {
             let text = format!("an input of rank {} and weights of rank {}", x.len(), w.len());
             return Err(Diag::invalid(text));
@@ -104,18 +99,15 @@ impl Converter for ConvInteger {
             return Err(Diag::invalid(format!("{c} channels for weights of {k}")).slot("w"));
         }
         let dims = match kernel(node).is_some() || node.attrs().ints("kernel_shape").is_some() {
-            true => Attributes::read(node, x.len() - 2, kernel(node))?.outputs(x, w[0].clone(), cx)?,
+            true => Attributes::read(node, x.len() - 2, kernel(node))?.outputs(&x, w[0].clone(), cx)?,
             false => vec![Dim::Unknown; x.len()],
         };
+        let dims = if last { layout::to_last(&dims) } else { dims };
         Ok(shape::types([shape::typed(dtype, Some(dims))]))
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
         let (slot, x_zero, w_zero) = slots(node);
-        if channels_last(node) {
-            let why = "TensorRT's channels come first";
-            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("channels_last"));
-        }
         let along = Along::Axis(0);
         let (x, x_operand) = integers::factor(node, (0, "x"), (x_zero, "x_zero_point"), along, target)?;
         let (w, w_operand) = integers::factor(node, (slot, "w"), (w_zero, "w_zero_point"), along, target)?;
@@ -124,7 +116,9 @@ impl Converter for ConvInteger {
         let dims = dims.ok_or_else(|| {
             Refusal::new(Code::DIM_UNKNOWN, "the size of the weights is not known before the run").slot("w")
         })?;
-        window::known_channels(&x_operand.shape[1], "x")?;
+        let channels_last = layout::channels_last(node);
+        let x_dims = if channels_last { layout::to_first(x_operand.shape) } else { x_operand.shape.to_vec() };
+        window::known_channels(&x_dims[1], "x")?;
         let attributes = Attributes::read(node, spatial, kernel(node)).map_err(window::refused)?;
         window::not_turing_3d(DType::F32, spatial, target)?;
         let groups = node.int("group", 1);
@@ -132,7 +126,7 @@ impl Converter for ConvInteger {
             let why = format!("{groups} groups do not divide the output channels");
             return Err(Refusal::new(Code::ATTRIBUTE, why).slot("group"));
         }
-        let (before, after) = attributes.paddings(&x_operand.shape[2..])?;
+        let (before, after) = attributes.paddings(&x_dims[2..])?;
         window::non_negative(&before, &after)?;
         let terms = dims[1..].iter().try_fold(1i64, |n, &d| n.checked_mul(d)).filter(|&n| n > 0);
         let layout = terms.and_then(|n| usize::try_from(n).ok()).zip(usize::try_from(dims[0]).ok());
@@ -145,11 +139,14 @@ impl Converter for ConvInteger {
             window = window::over_two_dims(window);
         }
         let quantised = if node.op() == "QLinearConv" { Some(result(node, target)?) } else { None };
-        Ok(Plan { x, w, window, groups, rank: x_operand.rank(), quantised, sums })
+        Ok(Plan { x, w, window, groups, rank: x_operand.rank(), quantised, sums, channels_last })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let (mut x, mut kernel) = (integers::emit(cx, &plan.x), integers::emit(cx, &plan.w));
+        if plan.channels_last {
+            x = layout::moved_to_first(cx, x);
+        }
         let flat = plan.rank == 3;
         if flat {
             [x, kernel] = [x, kernel].map(|x| cx.one(Layer::Unsqueeze { x, axes: vec![2] }));
@@ -173,7 +170,10 @@ impl Converter for ConvInteger {
         let factor = cx.elementwise(x_scale, w_scale, ElementWiseOp::Prod);
         let factor = cx.elementwise(factor, y_scale, ElementWiseOp::Div);
         let scaled = cx.elementwise(sums, factor, ElementWiseOp::Prod);
-        let y = integers::quantized(cx, scaled, zero, to);
+        let mut y = integers::quantized(cx, scaled, zero, to);
+        if plan.channels_last {
+            y = layout::moved_to_last(cx, y);
+        }
         vec![cx.cast(y, carrier(to))]
     }
 }
@@ -292,10 +292,13 @@ mod tests {
         let scaled = case.clone().constant(f32s([3], &[0.03, 0.01, 0.05])).constant(u8s([3], &[120; 3]));
         let scaled = scaled.constant(one(0.7)).constant(u8s([], &[128]));
         scaled.check(Tolerance::Exact);
-        let last = scaled.clone().int("channels_last", 1);
         if domain == "com.microsoft" {
-            last.refused(Code::ATTRIBUTE);
-            assert_eq!(last.types(), ["u8[? x ? x ? x ?]"]);
+            let case = Case::of(domain, "QLinearConv", since).input(bytes(&[1, 5, 4, 2])).constant(one(0.02));
+            let case = case.constant(u8s([], &[100])).constant(bytes(&[3, 2, 3, 3]));
+            let case = case.constant(f32s([3], &[0.03, 0.01, 0.05])).constant(u8s([3], &[120; 3]));
+            let last = case.constant(one(0.7)).constant(u8s([], &[128])).int("channels_last", 1);
+            assert_eq!(last.types(), ["u8[1 x 3 x 2 x 3]"]);
+            last.ints("pads", &[1, 0, 1, 0]).check(Tolerance::Exact);
         }
         scaled.constant(i32s([3], &[100, -2000, 7])).ints("pads", &[1, 0, 1, 0]).check(Tolerance::Exact);
     }

@@ -1,7 +1,7 @@
 //! DequantizeLinear: (x − zero point) · scale.
 //!
 //! x [d0..dn] T, x_scale [] | [di] | [blocks] U, (x_zero_point, as the scale, T)  ->  y [d0..dn] U
-//! Opsets: 10; 13 axis; 19 f8, f16, bf16 scales; 21 blocks, 4 and 16 bits; 23 output_dtype; 28 2 bits.
+//! Opsets: 10; 13 axis; 19 f8, f16, bf16 scales; 21 blocks, 4 and 16 bits; 23 output_dtype; 28 2 bits; com.microsoft 1.
 //! TensorRT: IDequantizeLayer for i8, f8e4m3, i4 with zero point 0 and constant scales: one scale, or constant x; constant u8
 //! with zero point 128 and u4 with 8 are moved to i8 and i4. Otherwise computed in f32, exactly.
 //! Limits: integers of at most 16 bits and i32, floats of 8 bits; constants of any integer type; not empty.
@@ -107,7 +107,7 @@ impl Converter for DequantizeLinear {
     type Plan = Plan;
 
     const DEF: Def = Def {
-        keys: &[Key::onnx("DequantizeLinear", 28)],
+        keys: &[Key::onnx("DequantizeLinear", 28), Key::of("com.microsoft", "DequantizeLinear", 1)],
         dtypes: ALLOWED,
         layers: "IDequantizeLayer, IElementWiseLayer",
         limits: "floats: zero point 0",
@@ -201,6 +201,18 @@ mod tests {
 
     fn case(x: Tensor) -> Case {
         Case::new("DequantizeLinear", 28).input(x)
+    }
+
+    #[test]
+    fn of_microsoft() {
+        let case = |x| Case::of("com.microsoft", "DequantizeLinear", 1).input(x);
+        case(i8s([2, 3], &[-128, -1, 0, 1, 2, 127]))
+            .constant(f32s([], &[0.25]))
+            .constant(i8s([], &[0]))
+            .check(F32);
+        let wide = case(of_dtype(DType::U16, [2, 3], &[0.0, 1.0, 300.0, 40_000.0, 65_535.0, 7.0]));
+        let wide = wide.constant(f32s([3], &[0.25, 0.5, 2.0]));
+        wide.constant(of_dtype(DType::U16, [3], &[0.0, 300.0, 40_000.0])).int("axis", 1).check(F32);
     }
 
     #[test]

@@ -72,7 +72,8 @@ mod pool;
 mod pow;
 mod prelu;
 mod qlinear;
-mod qlinear_host;
+mod qlinear_pool;
+mod qlinear_softmax;
 mod quantize_linear;
 mod random;
 mod range;
@@ -184,7 +185,8 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &pow::Pow,
     &prelu::PRelu,
     &qlinear::QLinear,
-    &qlinear_host::QLinearHost,
+    &qlinear_pool::QLinearPool,
+    &qlinear_softmax::QLinearSoftmax,
     &quantize_linear::QuantizeLinear,
     &random::Random,
     &range::Range,

@@ -105,7 +105,7 @@ impl Converter for Pool {
         if attributes.dilations.iter().any(|&dilation| dilation != 1) {
             let taps = Taps::plan(&attributes, &x.shape[2..], before, after)?;
             taps.few_along_axes()?;
-            let counts = if kind == PoolKind::Average { counts(&taps, count_pads) } else { Vec::new() };
+            let counts = if kind == PoolKind::Average { taps.counts(count_pads) } else { Vec::new() };
             return Ok(Plan { kind, way: Way::Slices(taps, counts) });
         }
         let overhang = attributes.overhang(&x.shape[2..], &before, &after)?;
@@ -149,21 +149,6 @@ impl Converter for Pool {
         };
         vec![cx.cast(y, dtype)]
     }
-}
-
-/// How many elements a window counts at each place of the result.
-fn counts(taps: &Taps, count_pads: bool) -> Vec<f64> {
-    let along = (0..taps.kernel.len()).map(|axis| {
-        let (before, d, after) = (taps.before[axis], taps.dims[axis], taps.after[axis]);
-        let counted = if count_pads { 0..before + d + after } else { before..before + d };
-        let at = |place: i64| {
-            let offsets = (0..taps.kernel[axis]).map(|k| place * taps.stride[axis] + k * taps.dilation[axis]);
-            offsets.filter(|at| counted.contains(at)).count() as f64
-        };
-        (0..taps.output[axis]).map(at).collect::<Vec<f64>>()
-    });
-    along
-        .fold(vec![1.0], |counts, axis| counts.iter().flat_map(|a| axis.iter().map(move |b| a * b)).collect())
 }
 
 /// How far apart neighbours along each spatial axis are in the numbering of Indices: the last axis fastest, or the first.

@@ -1,7 +1,7 @@
 //! QuantizeLinear: round(x / scale) + zero point, saturated.
 //!
 //! x [d0..dn] T, y_scale [] | [di] | [blocks] U, (y_zero_point, as the scale, V)  ->  y [d0..dn] V
-//! Opsets: 10; 13 axis; 19 f8, f16, bf16; 21 blocks, output_dtype; 23 precision; 28 2 bits.
+//! Opsets: 10; 13 axis; 19 f8, f16, bf16; 21 blocks, output_dtype; 23 precision; 28 2 bits; com.microsoft 1.
 //! TensorRT: IQuantizeLayer where y is i8, f8e4m3 or i4, the zero point 0 and the one scale constant; otherwise computed in f32.
 //! Limits: f32, f16, bf16 to integers of at most 16 bits and floats of 8; the zero point of floats is 0; not empty.
 
@@ -52,7 +52,7 @@ impl Converter for QuantizeLinear {
     type Plan = Plan;
 
     const DEF: Def = Def {
-        keys: &[Key::onnx("QuantizeLinear", 28)],
+        keys: &[Key::onnx("QuantizeLinear", 28), Key::of("com.microsoft", "QuantizeLinear", 1)],
         dtypes: check::FLOATS,
         layers: "IQuantizeLayer, IElementWiseLayer, IUnaryLayer",
         limits: "to 2, 4, 8, 16 bits; floats: zero point 0",
@@ -155,6 +155,18 @@ mod tests {
 
     fn case() -> Case {
         Case::new("QuantizeLinear", 28).input(f32s([2, 3], &X))
+    }
+
+    #[test]
+    fn of_microsoft() {
+        let case = || Case::of("com.microsoft", "QuantizeLinear", 1).input(f32s([2, 3], &X));
+        case().constant(f32s([], &[0.5])).constant(i8s([], &[0])).check(Tolerance::Exact);
+        case()
+            .constant(f32s([], &[0.5]))
+            .constant(of_dtype(DType::U16, [], &[300.0]))
+            .check(Tolerance::Exact);
+        let axis = case().constant(f32s([3], &[0.5, 0.25, 2.0])).constant(u8s([3], &[0, 128, 255]));
+        axis.int("axis", 1).check(Tolerance::Exact);
     }
 
     #[test]
