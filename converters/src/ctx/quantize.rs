@@ -201,19 +201,20 @@ impl Quantised {
         Ok(x)
     }
 
-    /// The zero point in f32, of rank `rank`; 0 where it is absent.
-    fn zero(&self, cx: &mut Emit<'_>, rank: usize) -> TensorId {
-        zero_point(cx, self.zero, rank)
+    /// x − zero point, in f32 of rank `rank`.
+    pub fn difference(&self, cx: &mut Emit<'_>, rank: usize) -> TensorId {
+        let x = elementwise::input(cx, self.x, rank);
+        let x = cx.cast(x, DType::F32);
+        if cx.node().input(self.zero).is_none() {
+            return x;
+        }
+        let zero = zero_point(cx, self.zero, rank);
+        cx.elementwise(x, zero, ElementWiseOp::Sub)
     }
 
-    /// (x − zero point) · scale, of rank `rank`.
+    /// (x − zero point) · scale, in f32 of rank `rank`.
     pub fn real(&self, cx: &mut Emit<'_>, rank: usize) -> TensorId {
-        let x = elementwise::input(cx, self.x, rank);
-        let mut x = cx.cast(x, DType::F32);
-        if cx.node().input(self.zero).is_some() {
-            let zero = self.zero(cx, rank);
-            x = cx.elementwise(x, zero, ElementWiseOp::Sub);
-        }
+        let x = self.difference(cx, rank);
         let scale = number(cx, self.scale, rank);
         cx.elementwise(x, scale, ElementWiseOp::Prod)
     }

@@ -71,6 +71,7 @@ mod pad;
 mod pool;
 mod pow;
 mod prelu;
+mod qgemm;
 mod qlinear;
 mod qlinear_pool;
 mod qlinear_softmax;
@@ -184,6 +185,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &pool::Pool,
     &pow::Pow,
     &prelu::PRelu,
+    &qgemm::QGemm,
     &qlinear::QLinear,
     &qlinear_pool::QLinearPool,
     &qlinear_softmax::QLinearSoftmax,

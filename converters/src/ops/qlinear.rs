@@ -3,7 +3,8 @@
 //!
 //! x [..] T, x_scale [] f32, (x_zero_point [] T), …, y_scale [] f32, (y_zero_point [] T)  ->  y [..] T
 //! Opsets: 1.     TensorRT: the layers of the operator in f32 between IElementWiseLayer and IUnaryLayer.
-//! Limits: u8, i8; one scale and zero point for a tensor; not empty.
+//! Limits: u8, i8; one scale and zero point for a tensor; not empty. A sum that is within a last place of a tie may be rounded
+//! the other way than by a processor with fused multiplications.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -18,7 +19,7 @@ use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     Layer, TensorId,
-    layer::{ActivationKind, ElementWiseOp},
+    layer::{ActivationKind, ElementWiseOp, UnaryOp},
 };
 
 /// The converter.
@@ -138,14 +139,24 @@ impl Converter for QLinear {
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let rank = plan.rank;
+        // A sum or a product is rounded with the zero point in it.
+        let moved = match (&plan.operands[..], plan.op) {
+            ([a, b], Op::Add) => Some(sum(cx, &plan, [a, b])),
+            ([a, b], Op::Mul) => Some(product(cx, &plan, [a, b])),
+            _ => None,
+        };
+        if let Some(moved) = moved {
+            let y = cx.unary(moved, UnaryOp::Round);
+            let y = integers::clamped(cx, y, plan.to);
+            return vec![cx.cast(y, carrier(plan.to))];
+        }
         let xs: Vec<TensorId> = plan.operands.iter().map(|operand| operand.real(cx, rank)).collect();
         let (x, other) = (xs[0], xs.last().copied().unwrap_or(xs[0]));
         let y = match plan.op {
-            Op::Add => cx.elementwise(x, other, ElementWiseOp::Sum),
-            Op::Mul => cx.elementwise(x, other, ElementWiseOp::Prod),
             Op::Sigmoid => cx.activation(x, ActivationKind::Sigmoid, 0.0, 0.0),
             Op::LeakyRelu(alpha) => cx.activation(x, ActivationKind::LeakyRelu, alpha, 0.0),
             Op::Concat(axis) => cx.one(Layer::Concatenation { xs, axis }),
+            Op::Add | Op::Mul => x,
             Op::Where => {
                 let condition = elementwise::input(cx, 0, rank);
                 cx.one(Layer::Select { condition, then_input: x, else_input: other })
@@ -157,6 +168,42 @@ impl Converter for QLinear {
         let y = integers::quantized(cx, quotient, zero, plan.to);
         vec![cx.cast(y, carrier(plan.to))]
     }
+}
+
+/// The sum in units of the result, its zero point added: (z + b · rb) + a · ra, with r the ratio of an operand's scale to the
+/// result's and z the result's zero point less the operands' by their ratios. So ONNX Runtime adds (with fused
+/// multiplications where the processor has them), and so ties are rounded.
+fn sum(cx: &mut Emit<'_>, plan: &Plan, operands: [&Quantised; 2]) -> TensorId {
+    let rank = plan.rank;
+    let scale = quantize::number(cx, plan.result.0, rank);
+    let [(a, a_zero), (b, b_zero)] = operands.map(|operand| {
+        let x = elementwise::input(cx, operand.x, rank);
+        let x = cx.cast(x, DType::F32);
+        let own = quantize::number(cx, operand.scale, rank);
+        let ratio = cx.elementwise(own, scale, ElementWiseOp::Div);
+        let zero = quantize::zero_point(cx, operand.zero, rank);
+        let zero = cx.elementwise(ratio, zero, ElementWiseOp::Prod);
+        (cx.elementwise(x, ratio, ElementWiseOp::Prod), zero)
+    });
+    let zero = quantize::zero_point(cx, plan.result.1, rank);
+    let zeros = cx.elementwise(a_zero, b_zero, ElementWiseOp::Sum);
+    let zero = cx.elementwise(zero, zeros, ElementWiseOp::Sub);
+    let y = cx.elementwise(zero, b, ElementWiseOp::Sum);
+    cx.elementwise(y, a, ElementWiseOp::Sum)
+}
+
+/// The product in units of the result, its zero point added: whole numbers are multiplied, exactly, and scaled once.
+fn product(cx: &mut Emit<'_>, plan: &Plan, operands: [&Quantised; 2]) -> TensorId {
+    let rank = plan.rank;
+    let [a, b] = operands.map(|operand| operand.difference(cx, rank));
+    let [a_scale, b_scale] = operands.map(|operand| quantize::number(cx, operand.scale, rank));
+    let scale = quantize::number(cx, plan.result.0, rank);
+    let factor = cx.elementwise(a_scale, b_scale, ElementWiseOp::Prod);
+    let factor = cx.elementwise(factor, scale, ElementWiseOp::Div);
+    let whole = cx.elementwise(a, b, ElementWiseOp::Prod);
+    let y = cx.elementwise(whole, factor, ElementWiseOp::Prod);
+    let zero = quantize::zero_point(cx, plan.result.1, rank);
+    cx.elementwise(y, zero, ElementWiseOp::Sum)
 }
 
 /// Dims of the shapes one behind the other.
@@ -251,6 +298,54 @@ mod tests {
             unary("QLinearSigmoid", a.clone(), dtype).check(Tolerance::Exact);
             unary("QLinearLeakyRelu", a.clone(), dtype).float("alpha", 0.3).check(Tolerance::Exact);
             unary("QLinearLeakyRelu", a.clone(), dtype).dynamic(0, ["N", "3"]).check(Tolerance::Exact);
+        }
+    }
+
+    /// Scales (two operands, the result) of which many results are ties, and others.
+    const SCALES: [[f32; 3]; 4] = [[1.0, 1.0, 2.0], [0.1, 0.1, 0.2], [0.03, 0.06, 0.06], [0.5, 0.25, 0.125]];
+
+    fn every_level(dtype: DType, each: impl Fn(i64) -> i64, n: i64) -> Tensor {
+        let least = if dtype == DType::I8 { -128 } else { 0 };
+        let list: Vec<f64> = (0..n).map(|k| (each(k) + least) as f64).collect();
+        of_dtype(dtype, [n], &list)
+    }
+
+    #[test]
+    fn every_pair_of_levels() {
+        for dtype in [DType::U8, DType::I8] {
+            for [a_scale, b_scale, y_scale] in SCALES {
+                for op in ["QLinearAdd", "QLinearMul"] {
+                    let (a, b) =
+                        (every_level(dtype, |k| k / 256, 65_536), every_level(dtype, |k| k % 256, 65_536));
+                    let left = case(op).input(a).constant(scale(a_scale)).constant(zero(dtype, 3.0));
+                    let both = left.input(b).constant(scale(b_scale)).constant(zero(dtype, 7.0));
+                    both.constant(scale(y_scale)).constant(zero(dtype, 21.0)).check(Tolerance::Exact);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_alone() {
+        for dtype in [DType::U8, DType::I8] {
+            for [x_scale, _, y_scale] in SCALES {
+                let x = || every_level(dtype, |k| k, 256);
+                for op in ["QLinearSigmoid", "QLinearLeakyRelu"] {
+                    let case = case(op).input(x()).constant(scale(x_scale)).constant(zero(dtype, 3.0));
+                    let case = case.constant(scale(y_scale / 16.0)).constant(zero(dtype, 21.0));
+                    let case = if op == "QLinearLeakyRelu" { case.float("alpha", 0.25) } else { case };
+                    case.check(Tolerance::Exact);
+                }
+                let start = case("QLinearConcat").constant(scale(y_scale)).constant(zero(dtype, 5.0));
+                let one = start.input(x()).constant(scale(x_scale)).constant(zero(dtype, 3.0));
+                let two = one.input(x()).constant(scale(0.113)).constant(zero(dtype, 7.0)).int("axis", 0);
+                two.check(Tolerance::Exact);
+                let flags: Vec<bool> = (0..256).map(|k| k % 3 == 0).collect();
+                let choice = case("QLinearWhere").input(bools([256], &flags)).input(x());
+                let choice = choice.constant(scale(x_scale)).constant(zero(dtype, 3.0)).input(x());
+                let choice = choice.constant(scale(0.113)).constant(zero(dtype, 7.0));
+                choice.constant(scale(y_scale)).constant(zero(dtype, 11.0)).check(Tolerance::Exact);
+            }
         }
     }
 

@@ -44,7 +44,7 @@ enum Way {
     /// All of each map.
     Whole,
     /// Windows, and how many elements each counts.
-    Windows(Taps, Vec<f64>),
+    Windows(Box<Taps>, Vec<f64>),
 }
 
 const X: Quantised = Quantised { x: 0, scale: 1, zero: 2 };
@@ -133,7 +133,7 @@ impl Converter for QLinearPool {
             // What a last window has beyond the padding counts, too.
             counts.fill(attributes.kernel.iter().product::<i64>() as f64);
         }
-        plan(Way::Windows(taps, counts))
+        plan(Way::Windows(Box::new(taps), counts))
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
