@@ -22,6 +22,8 @@ pub mod table;
 #[allow(dead_code, missing_docs, reason = "a kit for tests")]
 mod testing;
 
+mod unread;
+
 pub use converter::{Converter, Def, Key, Outputs};
 pub use emit::Emit;
 pub use lower::{LowerError, SegmentIo, lower};

@@ -1,8 +1,11 @@
 //! A set of nodes as a TensorRT network.
 
-use crate::emit::{Scope, emit_node, known_or_dynamic};
+use crate::{
+    emit::{Scope, emit_node, known_or_dynamic},
+    unread,
+};
 use std::collections::{HashMap, HashSet};
-use trtc_bundle::{DType, Target};
+use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{Code, Dim, Graph, Interval, NodeId, Refusal, Symbols, ValueId};
 use trtc_network::{
     Fault, InputProfile, Lowered, Network, NetworkBuilder, TensorId,
@@ -117,6 +120,21 @@ pub fn lower(
         net.mark_output(tensor, &graph[output].name);
     }
     let mut lowered = net.finish()?;
+    name_dims(graph, symbols, segment.inputs, &mut lowered.network);
+    if target.product() == Product::Rtx
+        && let Some((at, input)) = unread::find(&lowered.network)
+    {
+        let name = lowered.network.nodes.get(at).cloned().unwrap_or_default();
+        let node = segment.nodes.iter().copied().find(|&id| *graph[id].name == *name);
+        let node = node.ok_or_else(|| LowerError::internal("control flow of no node"))?;
+        let why = format!(
+            "the builder of TensorRT-RTX 1.7 recurses without end where `{input}`, which nothing in the engine reads, sizes \
+             something inside control flow"
+        );
+        let refusal =
+            Refusal::new(Code::KNOWN_FAULT, why).help("give the size another way than as that of a tensor");
+        return Err(LowerError::Refused { node, name, refusal });
+    }
     let shape_inputs = shape_tensor_inputs(&lowered.network);
     for (k, &input) in segment.inputs.iter().enumerate() {
         let own = lowered.network.inputs.get(k);
@@ -126,6 +144,21 @@ pub fn lower(
         }
     }
     Ok(lowered)
+}
+
+/// Tells which dims of inputs are the same size, where control flow needs it: of sizes in a loop that are equal in every
+/// run, but not known to be, the builder of TensorRT-RTX 1.7 finds out without end.
+fn name_dims(graph: &Graph, symbols: &Symbols, inputs: &[ValueId], network: &mut Network) {
+    if !network.layers.iter().any(|entry| matches!(entry.layer, Layer::Loop { .. } | Layer::If { .. })) {
+        return;
+    }
+    for (own, &input) in network.inputs.iter_mut().zip(inputs) {
+        let shape = graph[input].ty.shape().unwrap_or_default();
+        if shape.iter().any(|dim| matches!(dim, Dim::Expr(_))) {
+            let name = |dim: &Dim| if let Dim::Expr(_) = dim { symbols.show(dim) } else { String::new() };
+            own.dim_names = shape.iter().map(name).collect();
+        }
+    }
 }
 
 /// Ranges of an input: of its dims when one is dynamic, of its values when TensorRT reads it as a shape tensor.

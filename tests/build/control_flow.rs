@@ -426,3 +426,70 @@ fn nested_deep() {
     let report = check(&place, &runs);
     counts(&report, &[("If", 20)], 2);
 }
+
+fn sizes(name: &str, dims: &[&str]) -> ValueInfoProto {
+    let dim = |text: &&str| match text.parse::<i64>() {
+        Ok(size) => trtc_onnx::Dimension::from(size),
+        Err(_) => trtc_onnx::Dimension::from(*text),
+    };
+    value_info(name, DType::F32, dims.iter().map(dim).collect::<Vec<_>>())
+}
+
+/// A state that meets two things which are scanned, of one open size that is never 1: that all sizes are the same has to
+/// be said to the builder, which else looks for the reason without end.
+#[test]
+fn open_sizes_that_are_the_same_in_a_scan() {
+    if !crate::support::can_build() {
+        return;
+    }
+    let nodes = vec![
+        op("Mul", &["s", "decay"], "kept"),
+        op("Mul", &["k", "v"], "new"),
+        op("Add", &["kept", "new"], "t"),
+    ];
+    let inputs = ["s", "decay", "k", "v"].map(untyped).to_vec();
+    let mut shown = nodes.clone();
+    shown.push(op("Neg", &["t"], "shown"));
+    let inner = body(shown, inputs, &["t", "shown"]);
+    let scan = with(
+        "Scan",
+        &["s0", "d", "ks", "vs"],
+        &["y", "all"],
+        vec![attr_g("body", inner), attr_i("num_scan_inputs", 3)],
+    );
+    let place = place_of(
+        vec![scan],
+        vec![
+            sizes("s0", &["B", "8", "8"]),
+            sizes("d", &["L", "B", "8", "1"]),
+            sizes("ks", &["L", "B", "8", "1"]),
+            sizes("vs", &["L", "B", "1", "8"]),
+        ],
+        vec![untyped("y"), untyped("all")],
+    );
+    for range in ["B=2..2..4", "B=1..2..4"] {
+        let report = place.compile(&options().shape(range).build_engines(true));
+        assert_eq!(in_engines(&report, "Scan"), 1, "{range}: {report}");
+        assert_eq!(report.targets[0].totals.host_nodes, 0, "{range}: {report}");
+    }
+}
+
+/// What sizes a Slice in a branch is the shape of an input that nothing reads: the builder would recurse without end.
+#[test]
+fn a_size_of_what_is_not_read() {
+    if !crate::support::can_build() {
+        return;
+    }
+    let rows = with("Shape", &["z"], &["rows"], vec![attr_i("start", 0), attr_i("end", 1)]);
+    let top = op("Slice", &["x", "first", "rows", "first"], "top");
+    let choice = if_node("c", branch(vec![op("Neg", &["x"], "t")], "t"), branch(vec![rows, top], "top"), "y");
+    let inputs = vec![sizes("x", &["N", "3"]), sizes("z", &["M", "3"]), scalar("c", DType::Bool)];
+    let place = place_of(vec![choice], inputs, vec![untyped("y")]);
+    let report = place.compile(&options().build_engines(true));
+    let row = report.targets[0].nodes.iter().find(|row| row.op == "If").unwrap();
+    assert_eq!(row.code.as_deref(), Some("E0503"), "{report}");
+    assert!(
+        report.targets[0].nodes.iter().all(|row| !row.code.as_deref().unwrap_or("").starts_with("E9")),
+        "{report}"
+    );
+}

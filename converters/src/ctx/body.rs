@@ -2,7 +2,10 @@
 
 use crate::{Emit, Registry};
 use trtc_bundle::Target;
-use trtc_ir::{Code, Graph, NodeView, Oracle, Refusal, ValueId};
+use trtc_ir::{
+    Code, Graph, NodeView, Oracle, Refusal, Rules, ValueId,
+    infer::{self, ConstraintKind},
+};
 use trtc_network::TensorId;
 
 /// Plans every node of a subgraph, those of its own subgraphs included.
@@ -29,6 +32,19 @@ pub fn plan(node: NodeView<'_>, body: &Graph, name: &str, target: &Target) -> Re
         }
     }
     Ok(())
+}
+
+/// What the nodes of a subgraph demand of sizes, those of its own subgraphs included.
+pub fn demands(node: NodeView<'_>, body: &Graph) -> Vec<ConstraintKind> {
+    let mut list = Vec::new();
+    for id in body.node_ids() {
+        let inner = NodeView::new(body, node.symbols(), id);
+        if let Some(rule) = Registry::get().rule(inner.domain(), inner.op()) {
+            list.extend(infer::demands(rule, inner));
+        }
+        list.extend(inner.attrs().graphs().flat_map(|(_, nested)| demands(inner, nested)));
+    }
+    list
 }
 
 /// Values of the outer graph that the subgraphs use and that are no constants, each once, in order.

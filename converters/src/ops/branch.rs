@@ -2,14 +2,16 @@
 //!
 //! cond [] bool  ->  outputs of then_branch or else_branch
 //! Opsets: 1, 11, 13 (sequences), 16 (optional), 19, 21, 23, 24, 25 wider types.     TensorRT: IIfConditional.
-//! Limits: every node of both branches fits an engine; outputs of equal dtype and rank.
+//! Limits: every node of both branches fits an engine; outputs of equal dtype and rank; both branches demand the same of sizes.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{body, check, shape},
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type};
+use trtc_ir::{
+    Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, infer::ConstraintKind,
+};
 use trtc_network::layer::{Capture, Layer};
 
 /// The converter.
@@ -61,6 +63,41 @@ fn either(a: &Dim, b: &Dim, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Dim {
     }
 }
 
+/// TensorRT checks the sizes of both branches in every run: what one of them demands must hold whichever is taken.
+fn check_demands(node: NodeView<'_>, bodies: [&Graph; 2]) -> Result<(), Refusal> {
+    let demands = bodies.map(|body| body::demands(node, body));
+    for (own, other) in [(0, 1), (1, 0)] {
+        let open =
+            demands[own].iter().find(|demand| !demands[other].contains(demand) && !holds(node, demand));
+        if let Some(ConstraintKind::Equal(a, b) | ConstraintKind::Broadcast(a, b)) = open {
+            let [a, b] = [a, b].map(|dim| node.symbols().show(dim));
+            let why = format!(
+                "only one branch demands that {a} and {b} agree, and TensorRT demands it in every run"
+            );
+            return Err(Refusal::new(Code::CONTROL_FLOW, why)
+                .slot(BRANCHES[own])
+                .help("give both the same symbol, or --shape with which they agree"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a demand holds for all sizes in range. A lower bound always does: it decides the range.
+fn holds(node: NodeView<'_>, demand: &ConstraintKind) -> bool {
+    let fixed = |dim: &Dim| {
+        let range = node.symbols().interval(dim);
+        range.min.filter(|_| range.min == range.max)
+    };
+    match demand {
+        ConstraintKind::AtLeast(..) => true,
+        ConstraintKind::Equal(a, b) => a == b || fixed(a).is_some_and(|size| fixed(b) == Some(size)),
+        ConstraintKind::Broadcast(a, b) => {
+            let (x, y) = (fixed(a), fixed(b));
+            a == b || x == Some(1) || y == Some(1) || x.is_some_and(|size| y == Some(size))
+        }
+    }
+}
+
 impl Converter for If {
     type Plan = Plan;
 
@@ -68,7 +105,7 @@ impl Converter for If {
         keys: &[Key::onnx("If", 25)],
         dtypes: &[DType::Bool],
         layers: "IIfConditional",
-        limits: "every node of both branches fits an engine; outputs of equal dtype and rank",
+        limits: "every node of both branches fits an engine; outputs of equal dtype and rank; both branches demand the same of sizes",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -109,6 +146,7 @@ impl Converter for If {
         for (body, name) in bodies.into_iter().zip(BRANCHES) {
             body::plan(node, body, name, target)?;
         }
+        check_demands(node, bodies)?;
         for slot in 0..node.output_count() {
             let [a, b] = bodies.map(|body| &body[body.outputs()[slot]]);
             let (Some(x), Some(y)) = (a.ty.shape(), b.ty.shape()) else {
@@ -239,6 +277,35 @@ mod tests {
             .refused(Code::COMPUTE_CAPABILITY);
         let refusal = either(true, branch("Exp", 13), branch("Mystery", 1)).refused(Code::BODY);
         assert!(refusal.why.contains("Mystery"), "{refusal}");
+    }
+
+    #[test]
+    fn broadcasts_in_a_branch() {
+        let sum = |second: ValueId| {
+            let mut graph = Graph::new("sum");
+            let x = graph.add_capture(ValueId(1), "x", Type::Unknown);
+            let z = match second == ValueId(1) {
+                true => x,
+                false => graph.add_capture(second, "z", Type::Unknown),
+            };
+            let y = node(&mut graph, "Add", 14, &[x, z]);
+            graph.add_output(y);
+            graph
+        };
+        let case = |second, z: &str| {
+            either(true, branch("Neg", 13), sum(ValueId(second)))
+                .outside(noise([2, 3]))
+                .dynamic(1, ["N", "3"])
+                .dynamic(2, [z, "3"])
+        };
+        // Only one branch wants N = M, or N = 2.
+        case(2, "M").refused(Code::CONTROL_FLOW);
+        case(2, "2").refused(Code::CONTROL_FLOW);
+        case(2, "N").check(F32);
+        case(1, "M").check(F32);
+        // Both do.
+        let both = either(true, sum(ValueId(2)), sum(ValueId(2))).outside(noise([2, 3]));
+        both.dynamic(1, ["N", "3"]).dynamic(2, ["M", "3"]).check(F32);
     }
 
     #[test]

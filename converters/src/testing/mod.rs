@@ -5,7 +5,7 @@
 
 mod numbers;
 
-use crate::{Registry, SegmentIo, lower};
+use crate::{LowerError, Registry, SegmentIo, lower};
 use bytes::Bytes;
 use std::{
     path::{Path, PathBuf},
@@ -393,14 +393,26 @@ impl Case {
         if let Err(refusal) = self.admit(built) {
             panic!("{} was refused: {} {refusal}", self.op, refusal.code);
         }
+        match self.lowers_to(built) {
+            Ok(lowered) => lowered,
+            Err(error) => panic!("{} does not lower: {error}", self.op),
+        }
+    }
+
+    fn lowers_to(&self, built: &Built) -> Result<Lowered, LowerError> {
         let graph = &built.module.graph;
         let outputs: Vec<_> =
             graph.outputs().iter().copied().filter(|&id| graph[id].constant.is_none()).collect();
         let io = SegmentIo { name: "case", nodes: &[built.node], inputs: graph.inputs(), outputs: &outputs };
-        match lower(graph, &built.module.symbols, io, &self.target) {
-            Ok(lowered) => lowered,
-            Err(error) => panic!("{} does not lower: {error}", self.op),
-        }
+        lower(graph, &built.module.symbols, io, &self.target)
+    }
+
+    /// Lowers the node, which is not asked before whether it may.
+    ///
+    /// # Errors
+    /// The network or its boundary is refused.
+    pub fn lowers(&self) -> Result<Lowered, LowerError> {
+        self.lowers_to(&self.built())
     }
 
     /// TensorRT's names of the layers, constants left out.

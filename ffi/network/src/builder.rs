@@ -16,6 +16,8 @@ pub struct NetworkBuilder {
     /// Open blocks of layers, innermost last; the first is the network's own.
     scopes: Vec<Vec<LayerEntry>>,
     node: u32,
+    /// Nodes whose layers the open blocks are part of.
+    around: Vec<u32>,
     fault: Option<Fault>,
 }
 
@@ -24,7 +26,7 @@ impl NetworkBuilder {
     pub fn new(name: &str) -> NetworkBuilder {
         let network = Network { name: name.to_owned(), ..Network::default() };
         let lowered = Lowered { network, weights: Vec::new() };
-        NetworkBuilder { lowered, scopes: vec![Vec::new()], node: 0, fault: None }
+        NetworkBuilder { lowered, scopes: vec![Vec::new()], node: 0, around: Vec::new(), fault: None }
     }
 
     /// Names the source node of the layers that follow.
@@ -85,7 +87,7 @@ impl NetworkBuilder {
     /// A network input.
     pub fn add_input(&mut self, name: &str, dtype: DType, dims: Vec<i64>) -> TensorId {
         let tensor = self.tensor(dtype, dims);
-        self.lowered.network.inputs.push(Input { name: name.to_owned(), tensor });
+        self.lowered.network.inputs.push(Input { name: name.to_owned(), tensor, dim_names: Vec::new() });
         tensor
     }
 
@@ -165,10 +167,12 @@ impl NetworkBuilder {
     /// Opens a block of layers: an `If` branch or a loop body.
     pub fn open_region(&mut self) {
         self.scopes.push(Vec::new());
+        self.around.push(self.node);
     }
 
-    /// Closes the innermost block.
+    /// Closes the innermost block; layers that follow are again of the node that opened it.
     pub fn close_region(&mut self, outputs: Vec<TensorId>) -> Region {
+        self.node = self.around.pop().unwrap_or(self.node);
         let layers = if self.scopes.len() > 1 { self.scopes.pop().unwrap_or_default() } else { Vec::new() };
         Region { layers, outputs }
     }

@@ -45,6 +45,9 @@ pub struct Input {
     pub name: String,
     /// The tensor.
     pub tensor: TensorId,
+    /// Names of its dims, empty where one has none; dims of one name have one size in every run. Empty, or one a dim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dim_names: Vec<String>,
 }
 
 /// A network output.

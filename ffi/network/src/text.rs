@@ -8,7 +8,11 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "network {}", self.name)?;
         for input in &self.inputs {
-            writeln!(f, "  input {} = {}", describe(self, input.tensor), input.name)?;
+            write!(f, "  input {} = {}", describe(self, input.tensor), input.name)?;
+            match input.dim_names.as_slice() {
+                [] => writeln!(f)?,
+                names => writeln!(f, " dims [{}]", names.join(", "))?,
+            }
         }
         for profile in &self.profile {
             writeln!(f, "  profile {} dims {:?} values {:?}", profile.name, profile.dims, profile.values)?;

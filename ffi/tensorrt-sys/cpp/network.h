@@ -35,6 +35,14 @@ class NetworkImpl final : public NetworkBuilder {
         put(id, need(network_->addInput(text(name).c_str(), type(dtype), dims_of(dims)), "addInput"));
     }
 
+    void name_dim(uint32_t x, int32_t axis, rust::Str name) override
+    {
+        // A name may have 4096 bytes with its end.
+        if (name.size() < 4096) {
+            tensor(x).setDimensionName(axis, text(name).c_str());
+        }
+    }
+
     void mark_output(uint32_t x, rust::Str name) override
     {
         tensor(x).setName(text(name).c_str());

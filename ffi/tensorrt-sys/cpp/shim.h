@@ -27,6 +27,7 @@ class NetworkBuilder {
   public:
     virtual ~NetworkBuilder() = default;
     virtual void add_input(uint32_t id, rust::Str name, int32_t dtype, Ints dims) = 0;
+    virtual void name_dim(uint32_t x, int32_t axis, rust::Str name) = 0;
     virtual void mark_output(uint32_t x, rust::Str name) = 0;
     virtual void set_profile_dims(rust::Str name, Ints min, Ints opt, Ints max) = 0;
     virtual void set_profile_values(rust::Str name, Ints min, Ints opt, Ints max) = 0;

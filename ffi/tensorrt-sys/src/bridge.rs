@@ -91,6 +91,8 @@ pub mod ffi {
             dtype: i32,
             dims: &[i64],
         ) -> Result<()>;
+        /// Dims of inputs that have the same name are the same size in every run.
+        fn name_dim(self: Pin<&mut NetworkBuilder>, x: u32, axis: i32, name: &str) -> Result<()>;
         fn mark_output(self: Pin<&mut NetworkBuilder>, x: u32, name: &str) -> Result<()>;
         fn set_profile_dims(
             self: Pin<&mut NetworkBuilder>,

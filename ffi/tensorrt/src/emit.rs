@@ -51,7 +51,14 @@ impl<'a> Emitter<'a> {
             let info = self.info(input.tensor).map_err(|what| self.fault(None, what))?;
             let dtype = self.dtype(info.dtype).map_err(|what| self.fault(None, what))?;
             let added = self.shim.pin_mut().add_input(input.tensor.0, &input.name, dtype, &info.dims);
-            added.map_err(|e| self.fault(None, format!("input `{}`: {}", input.name, e.what())))?;
+            let named = input.dim_names.iter().enumerate().filter(|(_, name)| !name.is_empty());
+            let done = added.and_then(|()| {
+                let mut named = named;
+                named.try_for_each(|(axis, name)| {
+                    self.shim.pin_mut().name_dim(input.tensor.0, axis as i32, name)
+                })
+            });
+            done.map_err(|e| self.fault(None, format!("input `{}`: {}", input.name, e.what())))?;
         }
         self.block(&self.network.layers)?;
         self.outputs()?;

@@ -91,6 +91,16 @@ pub trait Infer: Sync {
     }
 }
 
+/// What a node demands of sizes, by itself: its subgraphs and the nodes around it left out.
+pub fn demands(rule: &dyn Infer, node: NodeView<'_>) -> Vec<ConstraintKind> {
+    let mut constraints = Vec::new();
+    let name = node.node().name.clone();
+    let mut cx = InferCx { constraints: &mut constraints, wanted: Vec::new(), path: "", name };
+    // What is wrong with the node is said where the module is inferred.
+    drop(rule.infer(node, &mut cx));
+    constraints.into_iter().map(|constraint| constraint.kind).collect()
+}
+
 /// Finds the rule of an operator.
 pub trait Rules: Sync {
     /// The rule; `None` leaves the outputs as the model declares them.
