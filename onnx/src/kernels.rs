@@ -24,6 +24,22 @@ pub enum Support {
 const NOT_EXPANDED: &[(&str, &str, u32)] =
     &[("", "Bernoulli", 22), ("", "SwiGLU", 28), ("ai.onnx.preview", "FlexAttention", 1)];
 
+/// Functions without a kernel for some types whose bodies stand at opset 18 and are expanded only in a model of up to that
+/// opset, from the first one named: the body's own operators are looked up at the model's opset.
+const EXPANDED_UP_TO_18: &[(&str, u32)] = &[
+    ("Elu", 18),
+    ("HardSigmoid", 18),
+    ("HardSwish", 18),
+    ("LeakyRelu", 16),
+    ("Mish", 18),
+    ("PRelu", 16),
+    ("Relu", 18),
+    ("Selu", 18),
+    ("Softplus", 18),
+    ("Softsign", 18),
+    ("ThresholdedRelu", 18),
+];
+
 /// Functions whose bodies compute in f32 whatever the type.
 const COMPUTE_IN_F32: &[(&str, &str, u32)] = &[("", "Range", 27)];
 
@@ -84,6 +100,18 @@ pub fn support(
     if expands { Support::Function } else { Support::None }
 }
 
+/// The opsets of those at which the form since `since_version` is in force at which ONNX Runtime runs it, where `support` is
+/// what [`support`] says of it.
+pub fn opsets_of(domain: &str, op_type: &str, since_version: u32, support: Support) -> Opsets {
+    let in_force = opsets_in_force(domain, op_type, since_version);
+    let listed = EXPANDED_UP_TO_18.iter().find(|(name, _)| (domain_name(domain), op_type) == ("", *name));
+    match (support, listed) {
+        (Support::None, _) => Opsets::NONE,
+        (Support::Function, Some(&(_, first))) => in_force.and(Opsets::range(first, 18)),
+        _ => in_force,
+    }
+}
+
 /// Opsets at which ONNX Runtime runs a node that can be expressed in each of `versions` of its operator. An operator whose schema
 /// nobody knows is the business of whoever registers it: every opset.
 pub fn host_opsets(
@@ -97,7 +125,6 @@ pub fn host_opsets(
     }
     versions
         .into_iter()
-        .filter(|&version| support(domain, op_type, version, type_of) != Support::None)
-        .map(|version| opsets_in_force(domain, op_type, version))
+        .map(|version| opsets_of(domain, op_type, version, support(domain, op_type, version, type_of)))
         .fold(Opsets::NONE, Opsets::or)
 }

@@ -127,6 +127,8 @@ impl Attributes {
             }
         };
         match &result {
+            // ONNX divides as C++ does: a window that lacks less than a stride is one window, of what there is.
+            Dim::Known(0) if dim != &known(0) && self.reaches_past(axis, dim) => Ok(known(1)),
             Dim::Known(size) if *size < 1 && dim != &known(0) => Err(Diag::invalid(format!(
                 "a window of {} over a padded dim of {}",
                 self.reach(axis),
@@ -139,6 +141,14 @@ impl Attributes {
             }
             Dim::Unknown => Ok(Dim::Unknown),
         }
+    }
+
+    /// Whether the window is larger than the padded dim, by less than a stride.
+    fn reaches_past(&self, axis: usize, dim: &Dim) -> bool {
+        let room = dim.known().and_then(|d| d.checked_add(self.before[axis])?.checked_add(self.after[axis]));
+        let room = room.and_then(|padded| padded.checked_sub(self.reach(axis)));
+        let explicit = matches!(self.auto_pad, AutoPad::Explicit | AutoPad::Valid);
+        explicit && room.is_some_and(|room| room < 0 && room > -self.strides[axis])
     }
 
     /// Output dims of an input [N, C, spatial…], with `channels` channels.
@@ -156,9 +166,13 @@ impl Attributes {
     /// Paddings before and after for an input with these spatial dims.
     ///
     /// # Errors
-    /// `E0303`: SAME padding that depends on a size that only the run knows.
+    /// `E0303`: SAME padding that depends on a size that only the run knows. `E0304`: a window that is larger than the padded dim.
     pub fn paddings(&self, spatial: &[Dim]) -> Result<(Vec<i64>, Vec<i64>), Refusal> {
         let (mut before, mut after) = (self.before.clone(), self.after.clone());
+        if let Some(axis) = (0..spatial.len()).find(|&axis| self.reaches_past(axis, &spatial[axis])) {
+            let why = format!("the window is larger than the padded spatial dim {axis}");
+            return Err(Refusal::new(Code::SHAPE, why).slot("kernel_shape"));
+        }
         if !matches!(self.auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
             return Ok((before, after));
         }

@@ -95,7 +95,9 @@ fn layer(
         Granularity::Axis(_) => constant,
         Granularity::Block(axis, block, dim) => {
             let blocks = scale.shape.get(*axis).and_then(Dim::known);
+            // TensorRT finds the axis by where the dims differ.
             constant
+                && *block > 1
                 && axis + 2 >= x.rank()
                 && blocks.and_then(|n| usize::try_from(n).ok()?.checked_mul(*block)) == Some(*dim)
         }
@@ -317,6 +319,9 @@ mod tests {
         let weights = weights.int("block_size", 2).int("axis", 0);
         assert_eq!(weights.layers(), ["Dequantize"]);
         weights.check(F32);
+        let ones = Case::new("DequantizeLinear", 28).constant(i8s([2, 2], &[1, 2, 3, 4]));
+        let ones = ones.constant(f32s([2, 2], &[1.0, 2.0, 3.0, 4.0]));
+        ones.int("block_size", 1).int("axis", 1).check(F32);
         case.dynamic(0, ["2", "N"]).int("block_size", 2).int("axis", 1).refused(Code::DIM_UNKNOWN);
     }
 

@@ -1,7 +1,8 @@
 //! Einsum: sums of products over labelled dims.
 //!
 //! x0, x1, … T, one dim a label  ->  y [labels of the result] T
-//! Opsets: 12; 28 bf16.     TensorRT: IEinsumLayer, with an equation that is explicit, has no ellipsis and lower-case labels.
+//! Opsets: 12; 28 bf16.     TensorRT: IEinsumLayer, with an equation that is explicit, has no ellipsis and lower-case labels;
+//! operands of one element that have no label (left) are IElementWiseLayer factors of the result.
 //! Limits: f32 (of two or more operands not for sm75), f16, bf16; at most 26 labels; not empty.
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 use std::collections::BTreeMap;
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::Layer;
+use trtc_network::{Layer, layer::ElementWiseOp};
 
 /// The converter.
 #[derive(Debug)]
@@ -20,9 +21,12 @@ pub struct Einsum;
 /// The equation for TensorRT.
 #[derive(Debug)]
 pub struct Plan {
+    /// Over the operands that have labels.
     equation: String,
-    /// Axes of 1 that each operand loses first.
-    lost: Vec<Vec<u32>>,
+    /// Axes of 1 that each operand loses first, and whether it keeps labels.
+    operands: Vec<(Vec<u32>, bool)>,
+    /// Rank of the result.
+    rank: usize,
 }
 
 /// A dim's label: a letter, or the k-th dim of the ellipsis counted from its end.
@@ -114,7 +118,7 @@ fn equation(text: &str, ranks: &[usize]) -> Result<Equation, Diag> {
 }
 
 impl Equation {
-    /// With the labels a, b, … in order of their first use; `None` when they are more than 26.
+    /// Of the terms that have labels, as a, b, … in order of their first use; `None` when they are more than 26.
     fn text(&self) -> Option<String> {
         let mut names: BTreeMap<Label, char> = BTreeMap::new();
         let mut write = |labels: &[Label]| -> Option<String> {
@@ -130,7 +134,8 @@ impl Equation {
             };
             labels.iter().map(name).collect()
         };
-        let left = self.terms.iter().map(|labels| write(labels)).collect::<Option<Vec<String>>>()?;
+        let terms = self.terms.iter().filter(|labels| !labels.is_empty());
+        let left = terms.map(|labels| write(labels)).collect::<Option<Vec<String>>>()?;
         Some(format!("{}->{}", left.join(","), write(&self.result)?))
     }
 }
@@ -139,8 +144,8 @@ fn ranks(node: NodeView<'_>) -> Option<Vec<usize>> {
     (0..node.input_count()).map(|slot| node.input(slot)?.rank()).collect()
 }
 
-/// Takes a letter that is 1 in one operand and more in another away from the first: TensorRT broadcasts only the dims of an
-/// ellipsis. The axes that each operand so loses.
+/// Takes a label that is 1 in one operand and more in another away from the first: TensorRT does not always broadcast. The axes that each
+/// operand so loses.
 fn narrowed(node: NodeView<'_>, equation: &mut Equation) -> Vec<Vec<u32>> {
     let known =
         |slot: usize, axis: usize| node.input(slot).and_then(|view| view.dim(axis)).and_then(Dim::known);
@@ -153,8 +158,7 @@ fn narrowed(node: NodeView<'_>, equation: &mut Equation) -> Vec<Vec<u32>> {
     }
     let lost = |slot: usize, labels: &[Label]| -> Vec<u32> {
         let axes = labels.iter().enumerate().filter(|(axis, label)| {
-            let letter = matches!(label, Label::Letter(_));
-            letter && known(slot, *axis) == Some(1) && largest.get(label).is_some_and(|size| *size > 1)
+            known(slot, *axis) == Some(1) && largest.get(label).is_some_and(|size| *size > 1)
         });
         axes.map(|(axis, _)| axis as u32).collect()
     };
@@ -225,10 +229,6 @@ impl Converter for Einsum {
         let mut equation =
             equation(text, &ranks(node).unwrap_or_default()).map_err(|diag| invalid(&diag.why))?;
         let lost = narrowed(node, &mut equation);
-        if let Some(slot) = (0..lost.len()).find(|&k| !lost[k].is_empty() && equation.terms[k].is_empty()) {
-            let why = "a tensor of one element beside letters of more; TensorRT's layer takes no such term";
-            return Err(Refusal::new(Code::SHAPE, why).slot(format!("Inputs_{slot}")));
-        }
         if equation.result.len() > 8 {
             return Err(Refusal::new(Code::RANK, "the result has more than 8 dims").slot("equation"));
         }
@@ -236,17 +236,25 @@ impl Converter for Einsum {
             Refusal::new(Code::ATTRIBUTE, "more than 26 labels, dims of the ellipsis included")
                 .slot("equation")
         })?;
-        Ok(Plan { equation: text, lost })
+        let labelled = equation.terms.iter().map(|labels| !labels.is_empty());
+        let operands = lost.into_iter().zip(labelled).collect();
+        Ok(Plan { equation: text, operands, rank: equation.result.len() })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let mut xs = cx.inputs();
-        for (x, axes) in xs.iter_mut().zip(plan.lost) {
-            if !axes.is_empty() {
-                *x = cx.one(Layer::Squeeze { x: *x, axes });
+        let (mut xs, mut factors) = (Vec::new(), Vec::new());
+        for (x, (axes, labelled)) in cx.inputs().into_iter().zip(plan.operands) {
+            if !labelled {
+                factors.push(cx.reshape(x, vec![1; plan.rank]));
+            } else if axes.is_empty() {
+                xs.push(x);
+            } else {
+                xs.push(cx.one(Layer::Squeeze { x, axes }));
             }
         }
-        vec![cx.one(Layer::Einsum { xs, equation: plan.equation })]
+        let sum = (!xs.is_empty()).then(|| cx.one(Layer::Einsum { xs, equation: plan.equation }));
+        let product = sum.into_iter().chain(factors).reduce(|a, b| cx.elementwise(a, b, ElementWiseOp::Prod));
+        product.into_iter().collect()
     }
 }
 
@@ -301,9 +309,18 @@ mod tests {
         case("bik,bkj->bij", DType::F32, &[&[1, 3, 2], &[2, 2, 4]]).check(F32);
         case("bik,bkj->bij", DType::F32, &[&[1, 3, 2], &[2, 1, 4]]).check(F32);
         case("bij,bjk->bik", DType::F32, &[&[1, 3, 1], &[2, 2, 1]]).check(F32);
-        case("i,ij->ij", DType::F32, &[&[1], &[3, 2]]).refused(Code::SHAPE);
+        case("i,ij->ij", DType::F32, &[&[1], &[3, 2]]).check(F32);
         let open = case("bij,bjk->bik", DType::F32, &[&[1, 3, 2], &[2, 2, 2]]);
         open.dynamic(1, ["B", "2", "2"]).check(F32);
+    }
+
+    #[test]
+    fn operands_without_labels() {
+        case(",ab->ba", DType::F32, &[&[], &[2, 3]]).check(F32);
+        case(",...,c...d->...", DType::F32, &[&[], &[1, 1], &[2, 1, 2, 1]]).check(F32);
+        case("abc,d,->bac", DType::F16, &[&[3, 1, 2], &[4], &[]]).check(F16);
+        case(",->", DType::F32, &[&[], &[]]).check(F32);
+        case("...,->...", DType::F32, &[&[3], &[]]).dynamic(0, ["N"]).check(F32);
     }
 
     #[test]

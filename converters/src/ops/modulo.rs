@@ -93,26 +93,34 @@ fn opposite(cx: &mut Emit<'_>, x: TensorId, y: TensorId) -> TensorId {
 
 /// a − trunc(a / b) · b.
 fn remainder(cx: &mut Emit<'_>, a: TensorId, b: TensorId) -> TensorId {
-    let quotient = cx.elementwise(a, b, ElementWiseOp::Div);
+    // A dividend that is the smaller one is the remainder, whatever the product below would be; so x mod ±∞ is x.
+    let [size_a, size_b] = [a, b].map(|x| cx.unary(x, UnaryOp::Abs));
+    let smaller = cx.elementwise(size_a, size_b, ElementWiseOp::Less);
+    // Products of large divisors would overflow; both scaled by a power of 2 have the scaled remainder.
+    let bound = elementwise::scalar_like(cx, b, 2f64.powi(100));
+    let large = cx.elementwise(size_b, bound, ElementWiseOp::Greater);
+    let [down, up] = [-64, 64].map(|exponent| {
+        let [factor, one] = [2f64.powi(exponent), 1.0].map(|value| elementwise::scalar_like(cx, b, value));
+        select(cx, large, factor, one)
+    });
+    let [x, y] = [a, b].map(|x| cx.elementwise(x, down, ElementWiseOp::Prod));
+    let quotient = cx.elementwise(x, y, ElementWiseOp::Div);
     let size = cx.unary(quotient, UnaryOp::Abs);
     let size = cx.unary(size, UnaryOp::Floor);
     let sign = cx.unary(quotient, UnaryOp::Sign);
     let whole = cx.elementwise(size, sign, ElementWiseOp::Prod);
-    let (high, low) = exact_product(cx, whole, b);
-    let rest = cx.elementwise(a, high, ElementWiseOp::Sub);
+    let (high, low) = exact_product(cx, whole, y);
+    let rest = cx.elementwise(x, high, ElementWiseOp::Sub);
     let rest = cx.elementwise(rest, low, ElementWiseOp::Sub);
     // A quotient that was rounded up to a whole number is one too many.
-    let distance = cx.unary(b, UnaryOp::Abs);
-    let sign = cx.unary(a, UnaryOp::Sign);
+    let distance = cx.unary(y, UnaryOp::Abs);
+    let sign = cx.unary(x, UnaryOp::Sign);
     let step = cx.elementwise(distance, sign, ElementWiseOp::Prod);
     let corrected = cx.elementwise(rest, step, ElementWiseOp::Sum);
-    let overshot = opposite(cx, rest, a);
+    let overshot = opposite(cx, rest, x);
     let rest = select(cx, overshot, corrected, rest);
-    // x mod ±∞ is x, where the product above was no number; ∞ mod ∞ is none.
-    let endless = cx.unary(b, UnaryOp::IsInf);
-    let nothing = cx.elementwise(a, a, ElementWiseOp::Sub);
-    let same = cx.elementwise(a, nothing, ElementWiseOp::Sum);
-    select(cx, endless, same, rest)
+    let rest = cx.elementwise(rest, up, ElementWiseOp::Prod);
+    select(cx, smaller, a, rest)
 }
 
 /// x · y as the sum of two f32 (Dekker's product: each factor in two halves of 12 bits).
@@ -179,6 +187,10 @@ mod tests {
             let case = Case::new("Mod", 28).input(of_dtype(dtype, [10], &a)).input(of_dtype(dtype, [10], &b));
             case.int("fmod", 1).dynamic(0, ["N"]).dynamic(1, ["N"]).check(Tolerance::Exact);
         }
+        let most = f64::from(f32::MAX);
+        let a = f32s([6], &[1.0, -2.0, 3e38, 1e-41, -3e38, 0.5].map(|v| v as f32));
+        let b = [most, -3e38, 2.5e38, 3e38, 1.6e38, f64::NEG_INFINITY].map(|v| v as f32);
+        Case::new("Mod", 28).input(a).input(f32s([6], &b)).int("fmod", 1).check(Tolerance::Exact);
         // The specification of fmod = 0, by hand.
         let a = f32s([8], &[7.5, -7.5, 6.25, -6.25, 1.0, -1.0, 4.0, f32::NAN]);
         let case = Case::new("Mod", 28).input(a);

@@ -263,6 +263,9 @@ mod tests {
         case.clone().dynamic(0, ["0", "2", "5", "5"]).refused(Code::SHAPE);
         let dilated = case.clone().ints("dilations", &[2, 1]);
         dilated.dynamic(0, ["1", "2", "H", "5"]).refused(Code::DIM_UNKNOWN);
+        let larger = case.clone().ints("kernel_shape", &[6, 2]).ints("strides", &[2, 1]);
+        assert_eq!(larger.types(), ["f32[1 x 2 x 1 x 4]"]);
+        larger.refused(Code::SHAPE);
         let partial = case.int("ceil_mode", 1).ints("strides", &[3, 3]).dynamic(0, ["1", "2", "H", "5"]);
         partial.refused(Code::DIM_UNKNOWN);
         let large = pool("MaxPool", noise([1, 1, 30, 30])).ints("kernel_shape", &[10, 10]);

@@ -110,7 +110,7 @@ impl Converter for QuantizeLinear {
             && how == Granularity::Tensor
             && quantize::is_positive_constant(&scale)
             && (scale.dtype == x.dtype || scale.dtype == DType::F32)
-            && precision == scale.dtype
+            && (precision == scale.dtype || precision == DType::F32)
             && (to != DType::F8E4M3 || saturate)
             && (to != DType::I4 || quantize::fills_bytes(&x));
         Ok(Plan { how, rank: x.rank(), to, precision, layer, zero_point: !zero && to.is_int(), saturate })
@@ -121,7 +121,7 @@ impl Converter for QuantizeLinear {
         if plan.layer {
             let scale = cx.input(1);
             let scale = cx.reshape(scale, Vec::new());
-            let x = cx.cast(x, plan.precision);
+            let [x, scale] = [x, scale].map(|x| cx.cast(x, plan.precision));
             return vec![cx.one(Layer::Quantize { x, scale, axis: None, to: plan.to })];
         }
         // The quotient of two numbers of 16 bits is rounded right when it is made in f32 and rounded again.
@@ -208,6 +208,15 @@ mod tests {
         odd.check(Tolerance::Exact);
         let half = Case::new("QuantizeLinear", 28).input(f16s([2, 3], &X)).constant(f32s([], &[0.5]));
         half.constant(i8s([], &[0])).check(Tolerance::Exact);
+        // Halves divided in f32, as before version 23: 296.6 is not 296.5 first.
+        let x = f16s([2], &[53.406_25, 0.120_483_4]);
+        let halves = Case::new("QuantizeLinear", 28).input(x).input(f16s([2], &[0.180_053_7, 0.016_067_5]));
+        let halves = halves.int("axis", 0).int("output_dtype", DType::U16.onnx().into());
+        halves
+            .clone()
+            .int("precision", 1)
+            .gives(Tolerance::Exact, &[of_dtype(DType::U16, [2], &[297.0, 7.0])]);
+        halves.gives(Tolerance::Exact, &[of_dtype(DType::U16, [2], &[296.0, 8.0])]);
     }
 
     #[test]

@@ -231,7 +231,11 @@ impl Converter for Slice {
             all = false;
             starts[part.axis] = extent::require_dim(node, &part.start, "starts")?;
             sizes[part.axis] = extent::require_dim(node, &part.size, "ends")?;
-            strides[part.axis] = part.step;
+            // One element whatever the step; TensorRT holds steps in 32 bits.
+            strides[part.axis] = if part.size == Dim::Known(1) { 1 } else { part.step };
+            if i32::try_from(strides[part.axis]).is_err() {
+                strides[part.axis] = i64::from(i32::MAX) * part.step.signum();
+            }
         }
         Ok(match all {
             true => Plan::All,
@@ -337,6 +341,8 @@ mod tests {
         slice(&[1], &[i64::MAX], &[0], &[1]).dynamic(0, ["N", "6"]).check(Tolerance::Exact);
         slice(&[-2], &[-20], &[0], &[-1]).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
         slice(&[0], &[3], &[0], &[1]).dynamic(0, ["N", "6"]).check(Tolerance::Exact);
+        slice(&[-1], &[i64::MIN], &[0], &[-1 << 62]).check(Tolerance::Exact);
+        slice(&[1], &[i64::MAX], &[1], &[1 << 40]).dynamic(0, ["N", "M"]).check(Tolerance::Exact);
         let bounded = Case::new("Slice", 13).input(noise([5, 6])).dynamic(0, ["N", "6"]).input(list(&[1]));
         bounded.sizes(1, ["s"]).constant(list(&[i64::MAX])).check(Tolerance::Exact);
     }

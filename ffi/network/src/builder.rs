@@ -201,8 +201,12 @@ impl NetworkBuilder {
         self.one(Layer::Unary { x, op })
     }
 
-    /// `addActivation`.
+    /// `addActivation`. In a block, ELU is a SELU of β 1, the same function: TensorRT-RTX's builder fails on two ELU layers in a loop.
     pub fn activation(&mut self, x: TensorId, kind: ActivationKind, alpha: f32, beta: f32) -> TensorId {
+        let (kind, beta) = match kind {
+            ActivationKind::Elu if self.scopes.len() > 1 => (ActivationKind::Selu, 1.0),
+            kind => (kind, beta),
+        };
         self.one(Layer::Activation { x, kind, alpha, beta })
     }
 

@@ -133,6 +133,29 @@ fn kernels_choose_the_opset() {
     }
 }
 
+/// Of a type of 16 bits, ONNX Runtime divides in f32 before 23, and in that type from 23 on.
+#[test]
+fn quantising_halves_stays_on_its_side_of_23() {
+    let of = |opset: i64| {
+        let inputs = vec![value_info("x", DType::F16, [4]), value_info("s", DType::F16, [1])];
+        let made = node("QuantizeLinear", &["x", "s"], &["y"], []);
+        exported(&model(opset, vec![made], inputs, &["y"], vec![]), None).unwrap()
+    };
+    assert_eq!((of(22).opset, of(23).opset), (20, 23));
+    let written = of(22).model.graph.unwrap().node[0].attribute.len();
+    assert_eq!(written, 0);
+}
+
+#[test]
+fn bodies_of_opset_18_bring_it_along() {
+    let inputs = vec![value_info("x", DType::I64, [4]), value_info("s", DType::I64, [4])];
+    let made = node("PRelu", &["x", "s"], &["y"], []);
+    assert_eq!(exported(&model(22, vec![made], inputs, &["y"], vec![]), None).unwrap().opset, 18);
+    let inputs = vec![value_info("x", DType::F64, [4])];
+    let made = node("Softplus", &["x"], &["y"], []);
+    assert_eq!(exported(&model(22, vec![made], inputs, &["y"], vec![]), None).unwrap().opset, 18);
+}
+
 #[test]
 fn nodes_without_a_kernel_are_named() {
     let inputs = vec![value_info("x", DType::F64, [1, 1, 4, 4]), value_info("w", DType::F64, [1, 1, 2, 2])];

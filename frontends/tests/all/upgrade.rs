@@ -205,6 +205,18 @@ fn broadcasting_before_seven_aligns_at_an_axis() {
 }
 
 #[test]
+fn quantising_halves_before_23_divides_in_f32() {
+    let quantised = |opset: i64| {
+        let scale = node("Cast", &["b"], &["s"], [attr_i("to", 10)]);
+        let quantise = node("QuantizeLinear", &["h", "s"], &["y"], [attr_i("axis", 1)]);
+        upgraded(opset, vec![scale, quantise])[1].clone()
+    };
+    assert!(quantised(19).contains("precision=1"), "{}", quantised(19));
+    assert!(!quantised(23).contains("precision"), "{}", quantised(23));
+    assert!(!one(19, "QuantizeLinear", &["x", "b"], [attr_i("axis", 1)]).contains("precision"));
+}
+
+#[test]
 fn upsampling_becomes_resizing() {
     let resize = |scales: &str, nearest: &str| {
         format!(

@@ -118,3 +118,15 @@ fn segments_go_down_to_where_kernels_are() {
     assert_eq!(one("Swish", 24, F32), Support::Function);
     assert_eq!(one("Softmax", 13, Bf16), Support::None);
 }
+
+#[test]
+fn bodies_of_opset_18_are_expanded_up_to_it() {
+    let opsets = |op_type, dtype| {
+        let versions = schema::history("", op_type).iter().copied();
+        let found = kernels::host_opsets("", op_type, versions, &|name| (name == "T").then_some(dtype));
+        found.iter().collect::<Vec<_>>()
+    };
+    assert_eq!(opsets("PRelu", I64), [16, 17, 18]);
+    assert_eq!(opsets("Mish", F64), [18]);
+    assert!(opsets("PRelu", F32).contains(&21) && opsets("Relu", I32).contains(&21));
+}

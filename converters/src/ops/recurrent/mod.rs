@@ -673,6 +673,7 @@ mod tests {
         with.clone().refused(Code::ATTRIBUTE);
         let with = with.attr("activation_alpha", Attr::Floats(vec![0.3, 0.9, 1.2]));
         with.attr("activation_beta", Attr::Floats(vec![0.4, 0.8, 0.1])).check(NEAR);
+        case("LSTM", 10, 1, noise).attr("activations", names(&["Elu"; 3])).check(NEAR);
         for name in ["Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Softsign", "Softplus"] {
             let with = case("RNN", 3, 1, noise).attr("activations", names(&[name]));
             with.attr("activation_alpha", Attr::Floats(vec![0.25])).check(NEAR);

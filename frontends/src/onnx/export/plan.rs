@@ -12,7 +12,7 @@ use std::{
 use trtc_bundle::DType;
 use trtc_ir::{Attr, Attrs, Graph, Node, NodeId};
 use trtc_onnx::{
-    kernels::{Support, support},
+    kernels::{Support, opsets_of, support},
     schema::{self, Opsets, PREFERRED_OPSET, choose_opset, opsets_in_force},
 };
 
@@ -145,6 +145,7 @@ fn suits_preferred(graph: &Graph, node: &Node) -> bool {
         version <= node.since_version
             && node.attrs.graphs().next().is_none()
             && run(graph, node, version) == Run::Native
+            && native_opsets(graph, node, version).contains(PREFERRED_OPSET)
             && ops::downgrade(graph, &draft_of(node), version).is_ok()
     })
 }
@@ -217,14 +218,24 @@ fn opsets(graph: &Graph, node: &Node) -> Opsets {
         if ops::downgrade(graph, &draft, version).is_err() {
             continue;
         }
-        let range = opsets_in_force("", op_type, version);
         match run(graph, node, version) {
-            Run::Native => native = native.or(range),
-            Run::Widened => widened = widened.or(range),
+            Run::Native => native = native.or(native_opsets(graph, node, version)),
+            Run::Widened => widened = widened.or(opsets_in_force("", op_type, version)),
             Run::Nowhere => {}
         }
     }
     if native.is_empty() { widened } else { native }
+}
+
+/// Opsets at which ONNX Runtime runs the form since `version` of a node of the default domain, which it runs as it is.
+fn native_opsets(graph: &Graph, node: &Node, version: u32) -> Opsets {
+    let op_type = &*node.op.op_type;
+    let Some(schema) = schema::lookup("", op_type, version) else {
+        return opsets_in_force("", op_type, version);
+    };
+    let (inputs, outputs) = dtypes(graph, node);
+    let support = support("", op_type, version, &|name| schema.bound(name, &inputs, &outputs));
+    opsets_of("", op_type, version, support)
 }
 
 /// How ONNX Runtime runs a form of a node.
