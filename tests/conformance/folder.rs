@@ -2,7 +2,8 @@
 //!
 //! * `test_data_set_<k>/{input,output}_<i>.pb` beside the model, as onnx's own tests have them;
 //! * else `NAME.npz` beside `NAME.onnx`, or `<first 16 of the file's sha256>.npz` in the folder of `--references`, with the
-//!   arrays `in<i>|INPUT` and `out<i>|OUTPUT`, one of each input and output;
+//!   arrays `in<i>|INPUT` and `out<i>|OUTPUT`, one of each input and output; `NAME.1.npz`, `NAME.2.npz` and so on hold
+//!   further data of the same model, of other sizes perhaps;
 //! * else none: the model is compiled, and its engines are built. A model that is refused as invalid is then as it should be.
 
 use crate::{
@@ -70,21 +71,28 @@ pub fn data_sets(folder: &Folder, path: &Path, model: &ModelProto) -> Result<Vec
         None => None,
     };
     let Some(found) = found else { return Ok(Vec::new()) };
-    let (inputs, outputs) = ports(model);
+    let further = (1..).map(|number| found.with_extension(format!("{number}.npz")));
+    let further = further.take_while(|path| path.exists());
+    let ports = ports(model);
+    std::iter::once(found.clone()).chain(further).map(|path| data_set(&path, &ports)).collect()
+}
+
+/// The data set of one `.npz` file.
+fn data_set(path: &Path, (inputs, outputs): &(Vec<ValueInfoProto>, Vec<ValueInfoProto>)) -> Result<DataSet> {
     let mut set = DataSet::default();
-    for (key, array) in npz::read(&found).map_err(|error| anyhow!("{}: {error}", found.display()))? {
+    for (key, array) in npz::read(path).map_err(|error| anyhow!("{}: {error}", path.display()))? {
         let parts =
             key.split_once('|').filter(|(place, _)| place.starts_with("in") || place.starts_with("out"));
         let (place, name) = parts.with_context(|| format!("{key}: not `in<i>|NAME` or `out<i>|NAME`"))?;
         let (infos, values) = match place.starts_with("in") {
-            true => (&inputs, &mut set.inputs),
-            false => (&outputs, &mut set.outputs),
+            true => (inputs, &mut set.inputs),
+            false => (outputs, &mut set.outputs),
         };
         let value =
-            value(&array, declared(infos, name)).with_context(|| format!("{}: {key}", found.display()))?;
+            value(&array, declared(infos, name)).with_context(|| format!("{}: {key}", path.display()))?;
         values.push((name.to_owned(), value));
     }
-    Ok(vec![set])
+    Ok(set)
 }
 
 /// The dtype that the model gives a tensor of its interface.

@@ -11,7 +11,8 @@
 //! that is right after all fails the run. `baseline.tsv` holds where the nodes of each case were placed: no case may fall
 //! behind it. Results go to `target/conformance/`.
 //!
-//! `TRTC_CONFORMANCE_KEEP=FOLDER` keeps the models and bundles of the cases that are run.
+//! `TRTC_CONFORMANCE_KEEP=FOLDER` keeps the models and bundles of the cases that are run. `TRTC_CONFORMANCE_COST=off`
+//! places nothing by cost.
 //!
 //! Cases run in processes of their own, so a crash or a hang costs one case.
 #![allow(
