@@ -22,7 +22,7 @@ pub fn partition(model: &Path, options: &Options) -> Result<Report, Error> {
     let (graph, symbols) = (&prepared.module.graph, &prepared.module.symbols);
     let mut targets: Vec<TargetReport> = Vec::new();
     for target in options.targets_or_default() {
-        let partition = plan(&prepared, &target, &Forced::new(), &Cuts::new(), options)?;
+        let partition = plan(&prepared, &target, &Forced::new(), &Cuts::new(), options, Registry::get())?;
         let mut report =
             target_report(graph, symbols, &target, &partition, Registry::get(), &prepared.sources);
         report.tf32 = options.tf32_for(&target);

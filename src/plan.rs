@@ -3,9 +3,8 @@
 use crate::{Error, Options, prepare::Prepared};
 use std::collections::{HashMap, HashSet};
 use trtc_bundle::Target;
-use trtc_converters::Registry;
 use trtc_frontends::onnx::export::opset_groups;
-use trtc_ir::{Graph, Node, NodeId, Symbols};
+use trtc_ir::{Graph, Node, NodeId, Oracle, Symbols};
 use trtc_partitioner::{
     Forced, GraphPath, Partition, Placement, Segment, SegmentKind, partition_with, settle_estimate,
     split_long_runs, split_segments, value_bytes,
@@ -15,16 +14,17 @@ use trtc_partitioner::{
 pub(crate) type Cuts = HashSet<(GraphPath, NodeId)>;
 
 /// Partitions, and splits segments that are too long to build or that no one opset suits. `forced` and `cuts` are what
-/// failed builds found: nodes for the host, and nodes before which an engine ends.
+/// failed builds found: nodes for the host, and nodes before which an engine ends. `oracle` answers for the converters.
 pub(crate) fn plan(
     prepared: &Prepared,
     target: &Target,
     forced: &Forced,
     cuts: &Cuts,
     options: &Options,
+    oracle: &dyn Oracle,
 ) -> Result<Partition, Error> {
     let module = &prepared.module;
-    let (symbols, oracle) = (&module.symbols, Registry::get());
+    let symbols = &module.symbols;
     let mut plan = partition_with(&module.graph, symbols, target, oracle, forced, &options.cost)
         .map_err(|_| Error::bug("a cycle after the passes"))?;
     plan.each_graph(&module.graph, &mut |graph, plan| {

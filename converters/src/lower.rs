@@ -6,7 +6,7 @@ use crate::{
 };
 use std::collections::{HashMap, HashSet};
 use trtc_bundle::{DType, Product, Target};
-use trtc_ir::{Code, Dim, Graph, Interval, NodeId, Refusal, Symbols, ValueId};
+use trtc_ir::{Code, Dim, Graph, Interval, NodeId, Refusal, Symbols, ValueId, oracle::SegmentRefusal};
 use trtc_network::{
     Fault, InputProfile, Lowered, Network, NetworkBuilder, TensorId,
     layer::{Count, Extent, Layer, LayerEntry, ResizeTo},
@@ -54,6 +54,19 @@ pub enum LowerError {
 }
 
 impl LowerError {
+    /// What has to leave a segment of `nodes` (not none) for it.
+    pub fn of_segment(self, graph: &Graph, nodes: &[NodeId]) -> SegmentRefusal {
+        match self {
+            LowerError::Refused { node, refusal, .. } => SegmentRefusal::Node(node, refusal),
+            LowerError::Boundary { value, refusal, .. } => SegmentRefusal::Value(value, refusal),
+            LowerError::Fault(fault) => {
+                let at = nodes.iter().copied().find(|&id| *graph[id].name == *fault.node);
+                let refusal = Refusal::new(Code::LOWERING, format!("a fault of ours: {}", fault.what));
+                SegmentRefusal::Node(at.unwrap_or(nodes[0]), refusal)
+            }
+        }
+    }
+
     pub(crate) fn internal(what: &str) -> LowerError {
         LowerError::Fault(Fault { node: String::new(), what: what.to_owned() })
     }

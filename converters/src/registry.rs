@@ -2,12 +2,15 @@
 
 use crate::{
     converter::{Def, Erased},
-    lower::{LowerError, SegmentIo, lower},
+    lower::{SegmentIo, lower},
     ops::OPS,
 };
 use std::{collections::HashMap, sync::OnceLock};
 use trtc_bundle::{Product, Target};
-use trtc_ir::{Code, Diag, Infer, InferCx, Inferred, NodeId, NodeView, Oracle, Refusal, Rules, ValueId};
+use trtc_ir::{
+    Code, Diag, Infer, InferCx, Inferred, NodeId, NodeView, Oracle, Refusal, Rules, ValueId,
+    oracle::SegmentRefusal,
+};
 
 /// All converters.
 pub struct Registry {
@@ -110,19 +113,8 @@ impl Oracle for Registry {
         inputs: &[ValueId],
         outputs: &[ValueId],
         target: &Target,
-    ) -> Result<(), trtc_ir::oracle::SegmentRefusal> {
-        use trtc_ir::oracle::SegmentRefusal;
-        match lower(graph, symbols, SegmentIo { name: "check", nodes, inputs, outputs }, target) {
-            Ok(_) => Ok(()),
-            Err(LowerError::Refused { node, refusal, .. }) => Err(SegmentRefusal::Node(node, refusal)),
-            Err(LowerError::Boundary { value, refusal, .. }) => Err(SegmentRefusal::Value(value, refusal)),
-            Err(LowerError::Fault(fault)) => {
-                let at = nodes.iter().copied().find(|&id| *graph[id].name == *fault.node);
-                Err(SegmentRefusal::Node(
-                    at.unwrap_or(nodes[0]),
-                    Refusal::new(Code::LOWERING, format!("a fault of ours: {}", fault.what)),
-                ))
-            }
-        }
+    ) -> Result<(), SegmentRefusal> {
+        let lowered = lower(graph, symbols, SegmentIo { name: "check", nodes, inputs, outputs }, target);
+        lowered.map(drop).map_err(|error| error.of_segment(graph, nodes))
     }
 }

@@ -33,9 +33,9 @@ pub struct Timings {
     pub open_s: f64,
     /// Inference, ranges, passes.
     pub passes_s: f64,
-    /// Admission, clustering, boundary checks.
+    /// Admission, clustering, boundary checks, which lower segments to networks.
     pub partition_s: f64,
-    /// Networks and host graphs.
+    /// Networks that no boundary check made.
     pub convert_s: f64,
     /// The builder: starting workers, loading the library, building.
     pub build_s: f64,

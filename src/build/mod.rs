@@ -8,6 +8,7 @@ mod backend;
 #[cfg_attr(not(feature = "tensorrt"), path = "no_builder.rs")]
 mod builder;
 mod cache;
+mod checked;
 mod deferred;
 mod failures;
 mod fold;
@@ -26,6 +27,7 @@ use crate::{
     prepare::Prepared,
 };
 use backend::{Backend, Outcome};
+use checked::Checked;
 use lowering::lower_nodes;
 use recover::{Budget, Recovery, Scene, recover};
 use std::{
@@ -129,13 +131,15 @@ fn build_target(
     let mut engines: HashMap<Key, (Lowered, Option<Engine>)> = HashMap::new();
     // Engines of trial builds, whose networks have another name.
     let mut trials: HashMap<Key, (Lowered, Engine)> = HashMap::new();
+    let checked = Checked::default();
     let mut failures = Vec::new();
     let mut spent = Spent::default();
     loop {
         let start = Instant::now();
-        let partition = plan(prepared, target, &forced, &cuts, options)?;
+        let partition = plan(prepared, target, &forced, &cuts, options, &checked)?;
         spent.partition_s += start.elapsed().as_secs_f64();
         let parts = partition.parts(&prepared.module.graph);
+        checked.keep_only(&parts);
         let is_engine = |part: &&Part<'_>| part.segment.kind == SegmentKind::Engine;
         for part in parts.iter().filter(is_engine) {
             if let Some((mut lowered, engine)) = trials.remove(&key(part)) {
@@ -151,7 +155,8 @@ fn build_target(
             .copied()
             .collect();
         let scene = |part: &_| Scene { prepared, backend, options, target, part: *part, budget: &budget };
-        let attempts = in_parallel(backend.cores(), &todo, |part| attempt(&scene(part), events));
+        let attempts =
+            in_parallel(backend.cores(), &todo, |part| attempt(&scene(part), checked.take(part), events));
         let mut failed = false;
         for (part, result) in todo.into_iter().zip(attempts) {
             let (attempt, convert_s) = result?;
@@ -191,13 +196,20 @@ fn build_target(
     }
 }
 
-/// Lowers and builds one segment; also the seconds that lowering took.
-fn attempt(scene: &Scene<'_>, events: &dyn Events) -> Result<(Attempt, f64), Error> {
+/// Lowers, unless its check did, and builds one segment; also the seconds that lowering took.
+fn attempt(
+    scene: &Scene<'_>,
+    lowered: Option<Lowered>,
+    events: &dyn Events,
+) -> Result<(Attempt, f64), Error> {
     let Scene { prepared, backend, target, part: Part { graph, segment, .. }, .. } = *scene;
     let symbols = &prepared.module.symbols;
     let start = Instant::now();
-    let lowered =
-        lower_nodes(graph, symbols, &segment.id, &segment.nodes, &segment.inputs, &segment.outputs, target);
+    let Segment { id, nodes, inputs, outputs, .. } = segment;
+    let lowered = match lowered {
+        Some(lowered) => Ok(lowered),
+        None => lower_nodes(graph, symbols, id, nodes, inputs, outputs, target),
+    };
     let convert_s = start.elapsed().as_secs_f64();
     let lowered = match lowered {
         Ok(lowered) => lowered,

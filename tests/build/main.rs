@@ -13,3 +13,4 @@ mod recover;
 mod runs;
 mod support;
 mod tf32;
+mod weights;

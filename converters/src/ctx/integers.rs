@@ -249,14 +249,19 @@ fn differences(constant: &Tensor, factor: &Factor) -> Option<Vec<f32>> {
         }
     }
     let signed = constant.dtype() == DType::I8;
-    let mut at = vec![0usize; dims.len()];
+    // Elements side by side that have one zero point.
+    let outer = steps.iter().rposition(|&step| step > 0).map_or(0, |axis| axis + 1);
+    let (dims, run) = (&dims[..outer], dims[outer..].iter().product::<usize>());
+    let mut at = vec![0usize; outer];
     let mut differences = Vec::with_capacity(bytes.len());
-    for &v in bytes.iter() {
+    for values in bytes.chunks(run.max(1)) {
         let index: usize = at.iter().zip(&steps).map(|(k, step)| k * step).sum();
         let zero = if spread.is_empty() { 0 } else { *zeros.get(index)? };
-        let value = if signed { i64::from(v as i8) } else { i64::from(v) };
-        differences.push((value - zero) as f32);
-        for (k, &d) in at.iter_mut().zip(&dims).rev() {
+        match signed {
+            true => differences.extend(values.iter().map(|&v| (i64::from(v as i8) - zero) as f32)),
+            false => differences.extend(values.iter().map(|&v| (i64::from(v) - zero) as f32)),
+        }
+        for (k, &d) in at.iter_mut().zip(dims).rev() {
             *k += 1;
             if *k < d {
                 break;

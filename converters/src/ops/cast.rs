@@ -3,7 +3,7 @@
 //! x [d0..dn] T, (like [..] U)  ->  y [d0..dn] U
 //! Opsets: 6 attribute `to` as number; 9 strings; 13 bf16; 19 f8; 21 4 bits; 24 f8e8m0, round_mode; 28 2 bits.
 //! TensorRT: ICastLayer; f8e4m3: IQuantizeLayer, IDequantizeLayer with scale 1; other small floats: rounded by
-//! arithmetic.
+//! arithmetic. Weights in i8 for a product or a lookup: IDequantizeLayer with scale 1, so that the engine holds bytes.
 //! Limits: no f64, u64, strings, f4e2m1. Floats become integers towards zero (ONNX Runtime rounds to 4 and 2 bits); out of
 //! range (undefined in ONNX) and integers wrap. Bool is ≠ 0.
 
@@ -17,7 +17,7 @@ use crate::{
     emit::carrier,
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeId, NodeView, Refusal, ValueId, ValueView};
 use trtc_network::{
     Layer,
     layer::{ElementWiseOp, UnaryOp},
@@ -36,6 +36,8 @@ pub struct Plan {
     towards: Towards,
     /// By the quantising layer, which saturates.
     layer: bool,
+    /// By the dequantising layer.
+    weights: bool,
 }
 
 const ALLOWED: &[DType] = &[
@@ -124,12 +126,19 @@ impl Converter for Cast {
             && saturate
             && x.rank() > 0
             && check::native_gate(DType::F8E4M3, "to", target).is_ok();
-        Ok(Plan { from, to, saturate, towards, layer })
+        let floats = matches!(to, DType::F32 | DType::F16 | DType::Bf16);
+        let weights = from == DType::I8 && floats && is_weights(node);
+        Ok(Plan { from, to, saturate, towards, layer, weights })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let x = cx.input(0);
         let Plan { from, to, .. } = plan;
+        let constant = cx.node().input(0).and_then(|view| view.constant()).filter(|_| plan.weights);
+        if let Some((bytes, dims)) = constant.and_then(|c| Some((c.bytes()?.clone(), c.dims().to_vec()))) {
+            let (x, scale) = (cx.constant(from, dims, bytes), cx.scalar(to, 0, 1.0));
+            return vec![cx.one(Layer::Dequantize { x, scale, axis: None, to })];
+        }
+        let x = cx.input(0);
         vec![match to {
             _ if from == to => x,
             DType::F8E4M3 if plan.layer => {
@@ -162,6 +171,31 @@ impl Converter for Cast {
             to => cx.cast(x, to),
         }]
     }
+}
+
+/// Whether this makes floats of stored weights that a product reads scaled, or a lookup.
+///
+/// TensorRT folds a cast of a constant into floats of four times the size, but keeps what it dequantises. The kernels that
+/// TensorRT-RTX 1.7 names in engines for sm80 to sm120 then read the bytes themselves: a matrix product has the cast and
+/// the scale in its own kernel, a Gather takes rows before it casts them (a MiniLM with i8 weights: engine 91 to 27 MiB).
+/// Before a convolution, without a scale, or where a zero point is subtracted, a kernel of its own would cast all weights
+/// in each run: these are folded.
+fn is_weights(node: NodeView<'_>) -> bool {
+    /// Below this nothing is saved.
+    const LEAST: usize = 1024;
+    let graph = node.graph();
+    let is = |id: NodeId, ops: &[&str]| ops.contains(&&*graph[id].op.op_type);
+    let all_users = |y: ValueId, read: &dyn Fn(NodeId) -> bool| {
+        let users = graph[y].users();
+        !users.is_empty() && users.iter().all(|&user| read(user))
+    };
+    let scaled = |id: NodeId| {
+        let mut outputs = graph[id].outputs().iter().flatten();
+        is(id, &["Mul"]) && outputs.all(|&y| all_users(y, &|user| is(user, &["MatMul", "Gemm", "Gather"])))
+    };
+    let large = |view: ValueView<'_>| view.constant().is_some_and(|constant| constant.count() >= LEAST);
+    node.input(0).is_some_and(large)
+        && node.output(0).is_some_and(|y| all_users(y.id(), &|user| is(user, &["Gather"]) || scaled(user)))
 }
 
 fn truth(node: NodeView<'_>, dim: &Dim) -> Dim {

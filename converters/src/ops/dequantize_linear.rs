@@ -72,6 +72,9 @@ fn quantised<'a>(node: NodeView<'a>, target: &Target) -> Result<Operand<'a>, Ref
 }
 
 /// Dtype in which TensorRT's layer can take x.
+///
+/// The layer has no zero point. Weights with another one could be stored as i8 too, with a difference behind the layer; but
+/// TensorRT-RTX 1.7 then runs a kernel that makes floats of all of them each time (docs/building.md), so they are folded.
 fn layer(
     node: NodeView<'_>,
     x: &Operand<'_>,
