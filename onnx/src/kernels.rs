@@ -24,20 +24,41 @@ pub enum Support {
 const NOT_EXPANDED: &[(&str, &str, u32)] =
     &[("", "Bernoulli", 22), ("", "SwiGLU", 28), ("ai.onnx.preview", "FlexAttention", 1)];
 
-/// Functions without a kernel for some types whose bodies stand at opset 18 and are expanded only in a model of up to that
-/// opset, from the first one named: the body's own operators are looked up at the model's opset.
-const EXPANDED_UP_TO_18: &[(&str, u32)] = &[
-    ("Elu", 18),
-    ("HardSigmoid", 18),
-    ("HardSwish", 18),
-    ("LeakyRelu", 16),
-    ("Mish", 18),
-    ("PRelu", 16),
-    ("Relu", 18),
-    ("Selu", 18),
-    ("Softplus", 18),
-    ("Softsign", 18),
-    ("ThresholdedRelu", 18),
+/// Functions whose bodies ONNX Runtime expands, for these types of `T`, at these opsets only: a body holds together with the
+/// versions of the operators in it, and some of those have no kernel of the type. Not at all where the last opset is 0.
+/// (`onnx/tests/all/function_sessions.tsv` has what ONNX Runtime says.)
+const EXPANDED_AT: &[(&str, u32, &[DType], u32, u32)] = &[
+    ("CenterCropPad", 18, &[DType::I16, DType::U16], 1, 0),
+    ("Elu", 6, &[DType::F64], 18, 18),
+    ("Elu", 22, &[DType::F64], 1, 0),
+    ("Gelu", 20, &[DType::F64], 1, 0),
+    ("HardSigmoid", 6, &[DType::F64], 18, 18),
+    ("HardSigmoid", 22, &[DType::F64], 1, 0),
+    ("HardSwish", 14, &[DType::F64], 18, 18),
+    ("HardSwish", 22, &[DType::F64], 1, 0),
+    ("LeakyRelu", 16, &[DType::F64], 16, 18),
+    ("MeanVarianceNormalization", 9, &[DType::F64], 1, 0),
+    ("MeanVarianceNormalization", 13, &[DType::F64], 1, 0),
+    ("Mish", 18, &[DType::F64], 18, 18),
+    ("Mish", 22, &[DType::F64], 1, 0),
+    ("PRelu", 16, &[DType::F64, DType::I32, DType::I64, DType::U32], 16, 18),
+    ("PRelu", 16, &[DType::U64], 1, 0),
+    ("ReduceL1", 18, &[DType::U32, DType::U64], 1, 0),
+    ("ReduceL2", 18, &[DType::U32, DType::U64], 1, 0),
+    ("ReduceLogSum", 18, &[DType::U32, DType::U64], 1, 0),
+    ("ReduceLogSumExp", 18, &[DType::U32, DType::U64], 18, 18),
+    ("ReduceSumSquare", 18, &[DType::U32, DType::U64], 1, 0),
+    ("Relu", 14, &[DType::I64], 18, 18),
+    ("Relu", 14, &[DType::I16], 1, 0),
+    ("Selu", 6, &[DType::F64], 18, 18),
+    ("Selu", 22, &[DType::F64], 1, 0),
+    ("Softplus", 1, &[DType::F64], 18, 18),
+    ("Softplus", 22, &[DType::F64], 1, 0),
+    ("Softsign", 1, &[DType::F64], 18, 18),
+    ("Softsign", 22, &[DType::F64], 1, 0),
+    ("Swish", 24, &[DType::F32, DType::F64, DType::F16], 24, 24),
+    ("ThresholdedRelu", 10, &[DType::F64], 18, 18),
+    ("ThresholdedRelu", 22, &[DType::F64], 1, 0),
 ];
 
 /// Functions whose bodies compute in f32 whatever the type.
@@ -63,6 +84,36 @@ pub fn cpu_kernel(
         };
         serves && kernel.types.iter().all(|(name, set)| type_of(name).is_none_or(|dtype| set.has(dtype)))
     })
+}
+
+/// The opsets of [`EXPANDED_AT`] for a form with these types; every opset for what is not in it.
+fn expanded_at(
+    domain: &str,
+    op_type: &str,
+    since_version: u32,
+    type_of: &dyn Fn(&str) -> Option<DType>,
+) -> Opsets {
+    let row = EXPANDED_AT.iter().find(|(op, since, dtypes, ..)| {
+        (domain, op_type, since_version) == ("", *op, *since)
+            && type_of("T").is_some_and(|dtype| dtypes.contains(&dtype))
+    });
+    row.map_or(Opsets::ALL, |&(_, _, _, first, last)| Opsets::range(first, last))
+}
+
+/// Opsets at which ONNX Runtime runs the form since `since_version` of an operator; `type_of` as for [`cpu_kernel`].
+pub fn form_opsets(
+    domain: &str,
+    op_type: &str,
+    since_version: u32,
+    type_of: &dyn Fn(&str) -> Option<DType>,
+) -> Opsets {
+    let domain = domain_name(domain);
+    let in_force = opsets_in_force(domain, op_type, since_version);
+    match support(domain, op_type, since_version, type_of) {
+        Support::None => Opsets::NONE,
+        Support::Function => in_force.and(expanded_at(domain, op_type, since_version, type_of)),
+        Support::Kernel | Support::WidenedHalf => in_force,
+    }
 }
 
 /// How ONNX Runtime runs the form since `since_version` of an operator; `type_of` as for [`cpu_kernel`].
@@ -95,21 +146,11 @@ pub fn support(
             .filter_map(|(name, _)| type_of(name))
             .any(|dtype| dtype.is_float() && !matches!(dtype, DType::F16 | DType::F32 | DType::F64));
         let form = (domain, op_type, since_version);
-        (!narrow || COMPUTE_IN_F32.contains(&form)) && !NOT_EXPANDED.contains(&form)
+        (!narrow || COMPUTE_IN_F32.contains(&form))
+            && !NOT_EXPANDED.contains(&form)
+            && !expanded_at(domain, op_type, since_version, type_of).is_empty()
     };
     if expands { Support::Function } else { Support::None }
-}
-
-/// The opsets of those at which the form since `since_version` is in force at which ONNX Runtime runs it, where `support` is
-/// what [`support`] says of it.
-pub fn opsets_of(domain: &str, op_type: &str, since_version: u32, support: Support) -> Opsets {
-    let in_force = opsets_in_force(domain, op_type, since_version);
-    let listed = EXPANDED_UP_TO_18.iter().find(|(name, _)| (domain_name(domain), op_type) == ("", *name));
-    match (support, listed) {
-        (Support::None, _) => Opsets::NONE,
-        (Support::Function, Some(&(_, first))) => in_force.and(Opsets::range(first, 18)),
-        _ => in_force,
-    }
 }
 
 /// Opsets at which ONNX Runtime runs a node that can be expressed in each of `versions` of its operator. An operator whose schema
@@ -125,6 +166,6 @@ pub fn host_opsets(
     }
     versions
         .into_iter()
-        .map(|version| opsets_of(domain, op_type, version, support(domain, op_type, version, type_of)))
+        .map(|version| form_opsets(domain, op_type, version, type_of))
         .fold(Opsets::NONE, Opsets::or)
 }

@@ -99,6 +99,40 @@ fn kernels_are_those_that_onnx_runtime_finds() {
 }
 
 #[test]
+fn functions_expand_where_onnx_runtime_expands_them() {
+    let table = include_str!("function_sessions.tsv");
+    let (mut rows, mut wrong) = (0, Vec::new());
+    for row in table.lines().filter(|row| !row.starts_with('#')) {
+        let columns: Vec<&str> = row.split('\t').collect();
+        let [op_type, since, dtype, measured] = columns[..] else { panic!("{row}") };
+        let since = since.parse().unwrap();
+        let dtype = DType::from_name(dtype).unwrap();
+        let schema = schema::lookup("", op_type, since).expect(row);
+        let mut formals = schema.inputs.iter().chain(&schema.outputs).map(|param| param.type_name);
+        let first = formals.find(|name| schema.types.iter().any(|(ty, _)| ty == name)).unwrap();
+        let first_port = schema.inputs.iter().chain(&schema.outputs).find(|p| p.type_name == first).unwrap();
+        // Other parameters are what the script took.
+        let type_of = |name: &str| {
+            if name == first || name == first_port.name {
+                return Some(dtype);
+            }
+            let set = schema.types.iter().find(|(ty, _)| *ty == name)?.1;
+            let own = Some(dtype).filter(|dtype| dtype.is_float());
+            own.into_iter().chain([I64, F32]).find(|&dtype| set.has(dtype))
+        };
+        let ours = kernels::form_opsets("", op_type, since, &type_of);
+        let ours: Vec<String> = ours.iter().filter(|n| (7..=27).contains(n)).map(|n| n.to_string()).collect();
+        let ours = if ours.is_empty() { "-".to_owned() } else { ours.join(",") };
+        if ours != measured {
+            wrong.push(format!("{row}, not {ours}"));
+        }
+        rows += 1;
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(rows > 300);
+}
+
+#[test]
 fn segments_go_down_to_where_kernels_are() {
     let f32s = |_: &str| Some(F32);
     // Version 22 has no kernel: the opsets of version 16 are 16 to 21.

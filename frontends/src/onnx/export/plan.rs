@@ -12,7 +12,7 @@ use std::{
 use trtc_bundle::DType;
 use trtc_ir::{Attr, Attrs, Graph, Node, NodeId};
 use trtc_onnx::{
-    kernels::{Support, opsets_of, support},
+    kernels::{Support, form_opsets, support},
     schema::{self, Opsets, PREFERRED_OPSET, choose_opset, opsets_in_force},
 };
 
@@ -145,7 +145,7 @@ fn suits_preferred(graph: &Graph, node: &Node) -> bool {
         version <= node.since_version
             && node.attrs.graphs().next().is_none()
             && run(graph, node, version) == Run::Native
-            && native_opsets(graph, node, version).contains(PREFERRED_OPSET)
+            && runs_at(graph, node, version).contains(PREFERRED_OPSET)
             && ops::downgrade(graph, &draft_of(node), version).is_ok()
     })
 }
@@ -218,24 +218,22 @@ fn opsets(graph: &Graph, node: &Node) -> Opsets {
         if ops::downgrade(graph, &draft, version).is_err() {
             continue;
         }
+        let range = opsets_in_force("", op_type, version);
         match run(graph, node, version) {
-            Run::Native => native = native.or(native_opsets(graph, node, version)),
-            Run::Widened => widened = widened.or(opsets_in_force("", op_type, version)),
+            Run::Native => native = native.or(range.and(runs_at(graph, node, version))),
+            Run::Widened => widened = widened.or(range),
             Run::Nowhere => {}
         }
     }
     if native.is_empty() { widened } else { native }
 }
 
-/// Opsets at which ONNX Runtime runs the form since `version` of a node of the default domain, which it runs as it is.
-fn native_opsets(graph: &Graph, node: &Node, version: u32) -> Opsets {
+/// Opsets at which ONNX Runtime runs the form since `version` of a node of the default domain as it is.
+fn runs_at(graph: &Graph, node: &Node, version: u32) -> Opsets {
     let op_type = &*node.op.op_type;
-    let Some(schema) = schema::lookup("", op_type, version) else {
-        return opsets_in_force("", op_type, version);
-    };
+    let Some(schema) = schema::lookup("", op_type, version) else { return Opsets::ALL };
     let (inputs, outputs) = dtypes(graph, node);
-    let support = support("", op_type, version, &|name| schema.bound(name, &inputs, &outputs));
-    opsets_of("", op_type, version, support)
+    form_opsets("", op_type, version, &|name| schema.bound(name, &inputs, &outputs))
 }
 
 /// How ONNX Runtime runs a form of a node.
@@ -292,6 +290,7 @@ pub(super) fn wide(op_type: &str, dtype: DType) -> Option<DType> {
     Some(match (op_type, dtype) {
         (_, DType::Bf16 | DType::F8E4M3 | DType::F8E4M3Uz | DType::F8E5M2 | DType::F8E5M2Uz) => DType::F32,
         ("Max" | "Min" | "Pow", DType::I8 | DType::U8 | DType::I16 | DType::U16) => DType::I32,
+        ("Relu" | "CenterCropPad", DType::I16 | DType::U16) => DType::I32,
         // Only exponents have these types.
         ("Pow", DType::U32) => DType::I64,
         ("Pow", DType::U64) => DType::F64,
