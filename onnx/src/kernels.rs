@@ -28,7 +28,7 @@ const NOT_EXPANDED: &[(&str, &str, u32)] =
 /// versions of the operators in it, and some of those have no kernel of the type. Not at all where the last opset is 0.
 /// (`onnx/tests/all/function_sessions.tsv` has what ONNX Runtime says.)
 const EXPANDED_AT: &[(&str, u32, &[DType], u32, u32)] = &[
-    ("CenterCropPad", 18, &[DType::I16, DType::U16], 1, 0),
+    ("CenterCropPad", 18, &[DType::I16, DType::U16, DType::Str], 1, 0),
     ("Elu", 6, &[DType::F64], 18, 18),
     ("Elu", 22, &[DType::F64], 1, 0),
     ("Gelu", 20, &[DType::F64], 1, 0),

@@ -3,6 +3,7 @@
 //! A [`Case`] builds a graph of one node, runs inference, and then either expects a refusal, shows the inferred types, or lowers
 //! the node and checks the network.
 
+mod hosts;
 mod numbers;
 
 use crate::{LowerError, Registry, SegmentIo, lower};

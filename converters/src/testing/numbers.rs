@@ -19,7 +19,7 @@ use trtc_runtime::{
 };
 
 /// ONNX Runtime of the SDK; `None` where nobody fetched it.
-fn onnxruntime() -> Option<&'static OrtBackend> {
+pub(super) fn onnxruntime() -> Option<&'static OrtBackend> {
     static BACKEND: OnceLock<Option<OrtBackend>> = OnceLock::new();
     let open = || {
         let folder = sdk()?.join("lib");
@@ -28,7 +28,7 @@ fn onnxruntime() -> Option<&'static OrtBackend> {
     BACKEND.get_or_init(open).as_ref()
 }
 
-fn load(backend: &OrtBackend, model: &ModelProto) -> Result<Arc<dyn HostGraph>, HostError> {
+pub(super) fn load(backend: &OrtBackend, model: &ModelProto) -> Result<Arc<dyn HostGraph>, HostError> {
     let bytes = encode(model).expect("a small model");
     let source = ModelSource::Bytes { model: &bytes, folder: None };
     backend.load(source, &GraphOptions::default().optimize(false))
