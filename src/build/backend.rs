@@ -2,7 +2,7 @@
 
 use super::{
     builder::{Builder, Built},
-    cache::{Cache, DEFAULT_LIMIT_BYTES},
+    cache::{Blamed, Cache, DEFAULT_LIMIT_BYTES, Verdict},
     hashing::Hashes,
     permits::{Permits, memory_of},
 };
@@ -35,11 +35,36 @@ pub(crate) struct Failure {
     pub nodes: Vec<String>,
     /// Whether the size of the network may be to blame: time or memory ran out.
     pub by_size: bool,
+    /// What an earlier compile found to be to blame.
+    pub blamed: Vec<Blamed>,
+}
+
+impl Failure {
+    /// Whether the same network fails the same way each time: a refusal, or a crash in the builder's own code.
+    fn is_lasting(&self) -> bool {
+        match self.code {
+            Code::BUILD_REFUSED => !self.by_size && !self.words.to_lowercase().contains("memory"),
+            Code::BUILD_CRASHED => !self.by_size && self.words.contains("SIGSEGV"),
+            _ => false,
+        }
+    }
+}
+
+impl From<Verdict> for Failure {
+    fn from(Verdict { code, words, nodes, blamed }: Verdict) -> Failure {
+        Failure { code: Code(code), words, nodes, by_size: false, blamed }
+    }
 }
 
 impl Default for Failure {
     fn default() -> Failure {
-        Failure { code: Code::BUILD_REFUSED, words: String::new(), nodes: Vec::new(), by_size: false }
+        Failure {
+            code: Code::BUILD_REFUSED,
+            words: String::new(),
+            nodes: Vec::new(),
+            by_size: false,
+            blamed: Vec::new(),
+        }
     }
 }
 
@@ -127,16 +152,21 @@ impl<'a> Backend<'a> {
         let Some((cache, key)) = self.cached(lowered, target)? else {
             return self.build_now(lowered, target, self.time_limit());
         };
-        let hit = || {
-            cache.get(key).map(|hit| Engine { bytes: hit.engine.into(), seconds: hit.build_s, cached: true })
+        let known = || {
+            if let Some(verdict) = cache.verdict(self.refused(key)) {
+                return Some(Outcome::Failed(verdict.into()));
+            }
+            let hit = cache.get(key)?;
+            let engine = Engine { bytes: hit.engine.into(), seconds: hit.build_s, cached: true };
+            Some(Outcome::Engine(engine))
         };
-        if let Some(engine) = hit() {
-            return Ok(Outcome::Engine(engine));
+        if let Some(outcome) = known() {
+            return Ok(outcome);
         }
         let claim = cache.claim(key, self.time_limit());
         // Another compile may have built it meanwhile.
-        if let Some(engine) = claim.is_some().then(hit).flatten() {
-            return Ok(Outcome::Engine(engine));
+        if let Some(outcome) = claim.is_some().then(known).flatten() {
+            return Ok(outcome);
         }
         let outcome = self.build_now(lowered, target, self.time_limit())?;
         if let Outcome::Engine(engine) = &outcome {
@@ -152,6 +182,28 @@ impl<'a> Backend<'a> {
         {
             cache.put(key, &engine.bytes, engine.seconds);
         }
+    }
+
+    /// Remembers which nodes made a network fail, if it fails so each time.
+    pub fn blame(&self, lowered: &Lowered, target: &Target, failure: &Failure, blamed: Vec<Blamed>) {
+        // TensorRT's builder measures on the GPU, and what it makes of a network depends on it.
+        if target.product() == Product::Rtx
+            && failure.is_lasting()
+            && let Ok(Some((cache, key))) = self.cached(lowered, target)
+        {
+            let Failure { code, words, nodes, .. } = failure.clone();
+            cache.put_verdict(self.refused(key), &Verdict { code: code.0, words, nodes, blamed });
+        }
+    }
+
+    /// Name of what is known of a network that fails.
+    fn refused(&self, key: Hash) -> Hash {
+        // What tests make workers refuse is no fault of the network.
+        #[cfg(all(feature = "tensorrt", debug_assertions))]
+        if !self.options.inject.is_empty() {
+            return Hash::of(format!("{key}{:?}", self.options.inject).as_bytes());
+        }
+        key
     }
 
     /// Builds, whatever the cache holds.

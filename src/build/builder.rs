@@ -82,7 +82,13 @@ impl<'a> Builder<'a> {
             Err(failure) => failure,
         };
         let words = failure.to_string();
-        let fail = |code, nodes, by_size| Failure { code, words: words.clone(), nodes, by_size };
+        let fail = |code, nodes, by_size| Failure {
+            code,
+            words: words.clone(),
+            nodes,
+            by_size,
+            ..Failure::default()
+        };
         Ok(Err(match failure {
             WorkerFailure::Missing { .. } | WorkerFailure::Start(_) => return Err(Error::missing(words)),
             WorkerFailure::Refused { nodes, .. } => fail(Code::BUILD_REFUSED, nodes, false),

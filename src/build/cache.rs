@@ -7,7 +7,10 @@
 //!
 //! An engine is code, and the folder must be as trustworthy as the executable: it is made for its owner alone. An entry
 //! carries the hash of its engine and is checked in the copy that is handed out; a damaged one is thrown away. Entries
-//! appear whole, by a rename. A cache that cannot be read or written never stops a compile.
+//! appear whole, by a rename. A cache that cannot be read or written never stops a compile. What the builder refuses is
+//! kept under the same names ([`Verdict`]).
+
+mod verdicts;
 
 use super::hashing::Hashes;
 use serde::{Deserialize, Serialize};
@@ -21,6 +24,8 @@ use std::{
 };
 use trtc_bundle::{Hash, Target};
 use trtc_network::{Lowered, Network};
+
+pub(crate) use verdicts::{Blamed, Verdict};
 
 /// First bytes of an entry; the number is the layout's.
 const MAGIC: &[u8; 8] = b"trtceng1";
@@ -64,6 +69,8 @@ pub struct CacheUse {
     pub entries: usize,
     /// Bytes of all of them.
     pub bytes: u64,
+    /// Networks that the builder refused.
+    pub refusals: usize,
 }
 
 /// What is in the engine cache `dir`: nothing when it is not there or cannot be read.
@@ -73,13 +80,14 @@ pub fn cache_use(dir: &Path) -> CacheUse {
         dir: dir.to_owned(),
         entries: entries.len(),
         bytes: entries.iter().map(|entry| entry.len).sum(),
+        refusals: std::fs::read_dir(dir.join("refusals")).map_or(0, Iterator::count),
     }
 }
 
 impl Cache {
     /// A cache in `root`, which is made when it is not there.
     pub fn open(root: &Path, limit_bytes: u64) -> io::Result<Cache> {
-        for folder in ["engines", "locks"] {
+        for folder in ["engines", "locks", "refusals"] {
             DirBuilder::new().recursive(true).mode(0o700).create(root.join(folder))?;
         }
         Ok(Cache { root: root.to_owned(), limit_bytes })

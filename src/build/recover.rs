@@ -2,6 +2,7 @@
 
 use super::{
     backend::{Backend, Engine, Failure, Outcome},
+    cache::Blamed,
     failures,
     lowering::lower_nodes,
     search::{Finding, Trials, Verdict, search},
@@ -121,17 +122,25 @@ pub(crate) fn recover(
         engines: Vec::new(),
         failed: HashMap::new(),
         builds: 0,
+        unsure: false,
         error: None,
     };
-    // A broken promise of ours names its node; no trial is needed.
-    let found = match hints.first() {
-        Some(&node) if failure.code == Code::LOWERING => vec![Finding::Nodes(vec![node], refusal)],
+    // A broken promise of ours names its node; no trial is needed, nor of what an earlier compile found.
+    let known = found_before(scene, &failure.blamed);
+    let is_known = known.is_some();
+    let found = match (known, hints.first()) {
+        (Some(found), _) => found,
+        (_, Some(&node)) if failure.code == Code::LOWERING => vec![Finding::Nodes(vec![node], refusal)],
         _ if failure.code == Code::LOWERING => vec![Finding::Nodes(nodes.clone(), refusal)],
         _ => search(nodes, refusal, &hints, failure.by_size, &mut trials),
     };
+    let is_complete = !trials.unsure && !trials.spent();
     let Builds { engines, mut failed, builds, error, .. } = trials;
     if let Some(error) = error {
         return Err(error);
+    }
+    if !is_known && is_complete {
+        scene.backend.blame(lowered, scene.target, &failure, blamed(scene, &found));
     }
     scene.budget.take(start.elapsed());
     let seconds = failed_s + start.elapsed().as_secs_f64();
@@ -143,7 +152,10 @@ pub(crate) fn recover(
             Finding::Nodes(nodes, refusal) => (nodes, None, refusal),
             Finding::Cut(node, refusal) => (Vec::new(), Some(node), refusal),
         };
-        if let (Some(folder), Some(smallest)) = (&scene.options.keep_failures, failed.remove(&nodes)) {
+        let mut smallest = || failed.remove(&nodes).or_else(|| part(scene, &nodes).filter(|_| is_known));
+        if let (Some(folder), false) = (&scene.options.keep_failures, nodes.is_empty())
+            && let Some(smallest) = smallest()
+        {
             let stem =
                 format!("{}-{}", scene.part.segment.id, nodes.first().map_or("", |&id| &graph[id].name));
             failures::keep(folder, &stem, scene.target, &refusal, &smallest);
@@ -163,6 +175,44 @@ pub(crate) fn recover(
     Ok(recovery)
 }
 
+/// The network of some nodes of the segment, where they can stand alone.
+fn part(scene: &Scene<'_>, nodes: &[NodeId]) -> Option<Lowered> {
+    let (graph, symbols) = (scene.part.graph, &scene.prepared.module.symbols);
+    let (inputs, outputs) = boundary(graph, nodes);
+    lower_nodes(graph, symbols, "part", nodes, &inputs, &outputs, scene.target).ok()
+}
+
+/// What was found, by names.
+fn blamed(scene: &Scene<'_>, found: &[Finding<Refusal>]) -> Vec<Blamed> {
+    let graph = scene.part.graph;
+    let one = |finding: &Finding<Refusal>| {
+        let (nodes, cut, refusal) = match finding {
+            Finding::Nodes(nodes, refusal) => (&nodes[..], false, refusal),
+            Finding::Cut(node, refusal) => (std::slice::from_ref(node), true, refusal),
+        };
+        let nodes = nodes.iter().map(|&id| graph[id].name.to_string()).collect();
+        Blamed { nodes, cut, code: refusal.code.0, words: refusal.why.clone() }
+    };
+    found.iter().map(one).collect()
+}
+
+/// What an earlier compile found of the same network; `None` when there is nothing, or its names are not all here.
+fn found_before(scene: &Scene<'_>, blamed: &[Blamed]) -> Option<Vec<Finding<Refusal>>> {
+    let graph = scene.part.graph;
+    let id = |name: &String| scene.part.segment.nodes.iter().copied().find(|&id| *graph[id].name == **name);
+    let one = |Blamed { nodes, cut, code, words }: &Blamed| {
+        let nodes: Vec<NodeId> = nodes.iter().map(id).collect::<Option<_>>()?;
+        let refusal = Refusal::new(Code(*code), words.clone());
+        match (cut, nodes.first()) {
+            (_, None) => None,
+            (true, Some(&node)) => Some(Finding::Cut(node, refusal)),
+            (false, _) => Some(Finding::Nodes(nodes, refusal)),
+        }
+    };
+    let found: Vec<_> = blamed.iter().map(one).collect::<Option<_>>()?;
+    (!found.is_empty()).then_some(found)
+}
+
 /// Trial builds of parts of a segment.
 struct Builds<'a> {
     scene: &'a Scene<'a>,
@@ -173,6 +223,8 @@ struct Builds<'a> {
     /// Networks that failed, to be kept as reproducers.
     failed: HashMap<Vec<NodeId>, Lowered>,
     builds: usize,
+    /// Some trial ran out of time or memory: another compile may find something else.
+    unsure: bool,
     error: Option<Error>,
 }
 
@@ -190,12 +242,8 @@ impl Trials for Builds<'_> {
     type Failure = Refusal;
 
     fn build(&mut self, nodes: &[NodeId]) -> Verdict<Refusal> {
-        let Scene { prepared, backend, target, part, .. } = *self.scene;
-        let (inputs, outputs) = boundary(part.graph, nodes);
-        let symbols = &prepared.module.symbols;
-        let Ok(lowered) = lower_nodes(part.graph, symbols, "part", nodes, &inputs, &outputs, target) else {
-            return Verdict::Unresolved;
-        };
+        let Scene { backend, target, .. } = *self.scene;
+        let Some(lowered) = part(self.scene, nodes) else { return Verdict::Unresolved };
         self.builds += 1;
         match backend.build_now(&lowered, target, self.limit(nodes.len())) {
             Ok(Outcome::Engine(engine)) => {
@@ -208,7 +256,10 @@ impl Trials for Builds<'_> {
                 }
                 Verdict::Fails(Refusal::new(failure.code, failure.words))
             }
-            Ok(_) => Verdict::Unresolved,
+            Ok(Outcome::Failed(failure)) => {
+                self.unsure |= failure.by_size;
+                Verdict::Unresolved
+            }
             Err(error) => {
                 self.error.get_or_insert(error);
                 Verdict::Unresolved

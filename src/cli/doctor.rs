@@ -180,9 +180,12 @@ fn text(findings: &Findings, out: &mut Out) -> Result<()> {
         let memory = super::inspect::size(gpu.memory_bytes);
         out.line(format_args!("{name:<WIDTH$}  {}, sm{}, {memory}", gpu.name, gpu.sm))?;
     }
-    if let Some(CacheUse { dir, entries, bytes, .. }) = &findings.engine_cache {
+    if let Some(CacheUse { dir, entries, bytes, refusals, .. }) = &findings.engine_cache {
         let (dir, size) = (dir.display(), super::inspect::size(*bytes));
-        out.line(format_args!("{:<WIDTH$}  {dir}  {entries} engines, {size}", "engine cache"))?;
+        out.line(format_args!(
+            "{:<WIDTH$}  {dir}  {entries} engines, {size}; {refusals} refusals",
+            "engine cache"
+        ))?;
     }
     let word = |yes: bool| if yes { "yes" } else { "no" };
     out.line(format_args!(

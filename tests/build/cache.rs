@@ -112,6 +112,60 @@ fn what_a_recovery_built_is_kept_too() {
 }
 
 #[test]
+fn what_the_builder_refused_is_not_searched_again() {
+    if !can_build() {
+        return;
+    }
+    let place = Place::of(&products(10));
+    let folder = place.path("cache");
+    let base = options().cache_dir(&folder);
+    let options = base.clone().inject(&["n6"], Inject::Refuse);
+    let first = place.compile(&options);
+    let failure = |report: &Report| report.targets[0].failures[0].clone();
+    assert!(failure(&first).trial_builds > 0);
+    assert_eq!(cache_use(&folder).refusals, 1);
+    let second = place.compile(&options);
+    // Nothing is built: neither the whole nor parts.
+    assert_eq!(second.timings.unwrap().build_s, 0.0);
+    assert_eq!(failure(&second).trial_builds, 0);
+    let same = |report: &Report| {
+        let row = failure(report);
+        (row.segment, row.code, row.words, row.nodes)
+    };
+    assert_eq!(same(&second), same(&first));
+    assert_eq!(second.targets[0].nodes, first.targets[0].nodes);
+    assert_eq!(cached(&second).iter().filter(|cached| **cached).count(), 2);
+    place.agrees(0);
+
+    // The reproducers are written all the same.
+    let kept = place.path("kept");
+    place.compile(&options.clone().keep_failures(&kept));
+    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 4);
+
+    // A damaged entry is thrown away, and the search begins again.
+    let entry = std::fs::read_dir(folder.join("refusals")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&entry, b"{").unwrap();
+    assert!(failure(&place.compile(&options)).trial_builds > 0);
+    // Other networks ask the builder.
+    assert_eq!(place.compile(&base).targets[0].totals.host_nodes, 0);
+}
+
+#[test]
+fn a_failure_that_may_not_last_is_not_kept() {
+    if !can_build() {
+        return;
+    }
+    let place = Place::of(&products(4));
+    let folder = place.path("cache");
+    let options = options().cache_dir(&folder);
+    // An abort may come of what this machine lacks; so does a search that ran out of time.
+    place.compile(&options.clone().inject(&["n1"], Inject::Abort));
+    let hasty = options.recovery_time_limit(std::time::Duration::ZERO);
+    place.compile(&hasty.inject(&["n1"], Inject::Refuse));
+    assert_eq!(cache_use(&folder).refusals, 0);
+}
+
+#[test]
 fn several_targets_are_built_at_once_and_stand_in_order() {
     if !can_build() {
         return;
