@@ -12,7 +12,7 @@ use trtc_bundle::DType;
 pub enum Support {
     /// A kernel.
     Kernel,
-    /// A kernel for f32, with casts around it that ONNX Runtime adds on its own, which it does for f16 only.
+    /// A kernel for f32, with casts around it that ONNX Runtime adds on its own, which it does for inputs of f16 only.
     WidenedHalf,
     /// Its function body, which ONNX Runtime puts in its place.
     Function,
@@ -24,14 +24,17 @@ pub enum Support {
 const NOT_EXPANDED: &[(&str, &str, u32)] =
     &[("", "Bernoulli", 22), ("", "SwiGLU", 28), ("ai.onnx.preview", "FlexAttention", 1)];
 
-/// Functions whose bodies ONNX Runtime expands, for these types of `T`, at these opsets only: a body holds together with the
+/// Functions whose bodies ONNX Runtime expands, for these types of `T` (windows: `T2`), at these opsets only: a body holds together with the
 /// versions of the operators in it, and some of those have no kernel of the type. Not at all where the last opset is 0.
 /// (`onnx/tests/all/function_sessions.tsv` has what ONNX Runtime says.)
 const EXPANDED_AT: &[(&str, u32, &[DType], u32, u32)] = &[
+    ("BlackmanWindow", 17, &[DType::F16], 17, 18),
     ("CenterCropPad", 18, &[DType::I16, DType::U16, DType::Str], 1, 0),
     ("Elu", 6, &[DType::F64], 18, 18),
     ("Elu", 22, &[DType::F64], 1, 0),
     ("Gelu", 20, &[DType::F64], 1, 0),
+    ("HammingWindow", 17, &[DType::F16], 17, 18),
+    ("HannWindow", 17, &[DType::F16], 17, 18),
     ("HardSigmoid", 6, &[DType::F64], 18, 18),
     ("HardSigmoid", 22, &[DType::F64], 1, 0),
     ("HardSwish", 14, &[DType::F64], 18, 18),
@@ -95,7 +98,7 @@ fn expanded_at(
 ) -> Opsets {
     let row = EXPANDED_AT.iter().find(|(op, since, dtypes, ..)| {
         (domain, op_type, since_version) == ("", *op, *since)
-            && type_of("T").is_some_and(|dtype| dtypes.contains(&dtype))
+            && type_of("T").or_else(|| type_of("T2")).is_some_and(|dtype| dtypes.contains(&dtype))
     });
     row.map_or(Opsets::ALL, |&(_, _, _, first, last)| Opsets::range(first, last))
 }
@@ -129,10 +132,15 @@ pub fn support(
     }
     let widened =
         |name: &str| type_of(name).map(|dtype| if dtype == DType::F16 { DType::F32 } else { dtype });
-    if cpu_kernel(domain, op_type, since_version, &widened) {
+    let schema = schema::lookup(domain, op_type, since_version);
+    let is_half = |name: &str| type_of(name) == Some(DType::F16);
+    let takes_half = schema.is_none_or(|schema| {
+        schema.inputs.iter().any(|param| is_half(param.type_name) || is_half(param.name))
+    });
+    if takes_half && cpu_kernel(domain, op_type, since_version, &widened) {
         return Support::WidenedHalf;
     }
-    let Some(schema) = schema::lookup(domain, op_type, since_version).filter(|schema| schema.function) else {
+    let Some(schema) = schema.filter(|schema| schema.function) else {
         return Support::None;
     };
     let expands = if (domain, op_type) == ("", "CastLike") {

@@ -1,7 +1,8 @@
 //! InstanceNormalization and GroupNormalization: over the spatial axes, for each channel or group of channels.
 //!
 //! X [n, c, d..] T, scale, bias [c] T  ->  Y [n, c, d..] T
-//! Opsets: InstanceNormalization 1, 6, 22; GroupNormalization 21 (18 had one scale a group).     TensorRT: INormalizationLayer.
+//! Opsets: InstanceNormalization 1, 6, 22; GroupNormalization 21 (18 had one scale a group).     TensorRT: INormalizationLayer;
+//! over one element IElementWiseLayer.
 //! Limits: channels known.
 
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::Layer;
+use trtc_network::{Layer, layer::ElementWiseOp};
 
 /// The converter of both.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Plan {
     first: u32,
     groups: i64,
     epsilon: f32,
+    /// Each mean is that of one element.
+    single: bool,
 }
 
 impl Converter for InstanceNormalization {
@@ -88,7 +91,8 @@ impl Converter for InstanceNormalization {
             1 => (1, 1),
             groups => (2, groups),
         };
-        Ok(Plan { first, groups, epsilon: node.float("epsilon", 1e-5) })
+        let single = groups == 1 && x.shape[first as usize..].iter().all(|dim| *dim == Dim::Known(1));
+        Ok(Plan { first, groups, epsilon: node.float("epsilon", 1e-5), single })
     }
 
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
@@ -101,7 +105,13 @@ impl Converter for InstanceNormalization {
             cx.reshape(p, along.clone())
         };
         let (scale, bias) = (parameter(1), parameter(2));
-        let Plan { first, groups, epsilon } = plan;
+        let Plan { first, groups, epsilon, single } = plan;
+        if single {
+            // TensorRT refuses to normalise one element; nothing of it but NaN is left beside the bias.
+            let rest = cx.elementwise(x, x, ElementWiseOp::Sub);
+            let rest = cx.elementwise(rest, scale, ElementWiseOp::Prod);
+            return vec![cx.elementwise(rest, bias, ElementWiseOp::Sum)];
+        }
         let axes = (first..rank as u32).collect();
         vec![cx.one(Layer::Normalization { x, scale, bias, axes, epsilon, groups })]
     }
@@ -156,6 +166,13 @@ mod tests {
         deep.constant(noise([4])).int("num_groups", 2).check(F32);
         let half = Case::new("InstanceNormalization", 22).input(noise16([2, 3, 5])).constant(noise16([3]));
         half.constant(noise16([3])).check(F16);
+        for op in ["InstanceNormalization", "GroupNormalization"] {
+            let x = f32s([2, 2, 1], &[1.0, -2.0, f32::INFINITY, 0.5]);
+            let one = Case::new(op, if op.starts_with('I') { 22 } else { 21 }).input(x).int("num_groups", 2);
+            let one = one.constant(f32s([2], &[2.0, 3.0])).constant(f32s([2], &[0.5, -1.0]));
+            one.clone().gives(F32, &[f32s([2, 2, 1], &[0.5, -1.0, f32::NAN, -1.0])]);
+            one.dynamic(0, ["N", "2", "1"]).gives(F32, &[f32s([2, 2, 1], &[0.5, -1.0, f32::NAN, -1.0])]);
+        }
         let wrong = Case::new("InstanceNormalization", 22).input(noise([2, 3, 5])).constant(noise([4]));
         assert!(wrong.invalid().contains("4 values for 3 channels"));
     }

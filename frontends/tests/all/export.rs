@@ -10,7 +10,7 @@ use trtc_frontends::onnx::export::{
 };
 use trtc_ir::{Attrs, Dim, Graph, Module, Node, NodeId, OpKey, Symbols, Tensor, Type, ValueId};
 use trtc_onnx::{
-    DimValue, ModelProto, TensorProto, TypeValue, ValueInfoProto,
+    DimValue, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
     write::{attr_g, attr_i, attr_ints, graph, node, tensor_f32, tensor_type, typed_value, value_info},
 };
 
@@ -154,6 +154,24 @@ fn bodies_of_opset_18_bring_it_along() {
     let inputs = vec![value_info("x", DType::F64, [4])];
     let made = node("Softplus", &["x"], &["y"], []);
     assert_eq!(exported(&model(22, vec![made], inputs, &["y"], vec![]), None).unwrap().opset, 18);
+}
+
+#[test]
+fn halves_that_only_come_out_are_rounded_by_a_cast() {
+    let of = |made: NodeProto, inputs: Vec<ValueInfoProto>| {
+        let out = exported(&model(22, vec![made], inputs, &["y"], vec![]), None).unwrap();
+        (out.opset, show(&out))
+    };
+    let x = vec![value_info("x", DType::I64, [2, 2])];
+    let half = attr_i("dtype", DType::F16.onnx().into());
+    let (_, eye) = of(node("EyeLike", &["x"], &["y"], [half]), x);
+    assert_eq!(eye, ["EyeLike(x) {dtype=1}", "Cast(y/unrounded) {to=10}"]);
+    let size = || vec![value_info("n", DType::I64, [0i64; 0])];
+    let of_type = |dtype: DType| attr_i("output_datatype", dtype.onnx().into());
+    let (opset, _) = of(node("HannWindow", &["n"], &["y"], [of_type(DType::F16)]), size());
+    assert_eq!(opset, 18);
+    let (_, window) = of(node("HannWindow", &["n"], &["y"], [of_type(DType::Bf16)]), size());
+    assert_eq!(window, ["HannWindow(n) {output_datatype=1}", "Cast(y/unrounded) {to=16}"]);
 }
 
 #[test]

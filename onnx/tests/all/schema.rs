@@ -162,5 +162,7 @@ fn bodies_of_opset_18_are_expanded_up_to_it() {
     };
     assert_eq!(opsets("PRelu", I64), [16, 17, 18]);
     assert_eq!(opsets("Mish", F64), [18]);
+    let half = |name: &str| (name == "T2").then_some(F16);
+    assert_eq!(kernels::host_opsets("", "HannWindow", [17], &half).iter().collect::<Vec<_>>(), [17, 18]);
     assert!(opsets("PRelu", F32).contains(&21) && opsets("Relu", I32).contains(&21));
 }

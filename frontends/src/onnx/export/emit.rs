@@ -278,7 +278,7 @@ impl Emitter<'_> {
                 }
             }
             // The type of an output that is computed in a wider one after all.
-            Some(Attr::Int(number)) if widen && name.ends_with("dtype") => {
+            Some(Attr::Int(number)) if widen && (name.ends_with("dtype") || name == "output_datatype") => {
                 let dtype = i32::try_from(*number).ok().and_then(DType::from_onnx);
                 if let Some(to) = dtype.and_then(|dtype| wide(&node.op.op_type, dtype)) {
                     proto.i = Some(to.onnx().into());

@@ -291,6 +291,12 @@ pub(super) fn wide(op_type: &str, dtype: DType) -> Option<DType> {
         (_, DType::Bf16 | DType::F8E4M3 | DType::F8E4M3Uz | DType::F8E5M2 | DType::F8E5M2Uz) => DType::F32,
         ("Max" | "Min" | "Pow", DType::I8 | DType::U8 | DType::I16 | DType::U16) => DType::I32,
         ("Relu" | "CenterCropPad", DType::I16 | DType::U16) => DType::I32,
+        // ONNX Runtime casts for inputs of f16; these have only outputs of it.
+        (
+            "EyeLike" | "MelWeightMatrix" | "RandomNormal" | "RandomNormalLike" | "RandomUniform"
+            | "RandomUniformLike",
+            DType::F16,
+        ) => DType::F32,
         // Only exponents have these types.
         ("Pow", DType::U32) => DType::I64,
         ("Pow", DType::U64) => DType::F64,
