@@ -5,7 +5,10 @@ use crate::{
     rows::{Rows, rows},
 };
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 use trtc_bundle::Target;
 use trtc_ir::{Graph, Oracle, Symbols};
 
@@ -317,16 +320,33 @@ pub fn target_report(
     }
 }
 
+/// The path of the node that another one was made for: passes name it after that one, with `#` and more behind.
+fn origin(name: &str) -> Cow<'_, str> {
+    match name.contains('#') {
+        true => {
+            let parts: Vec<&str> =
+                name.split('/').map(|part| part.split_once('#').map_or(part, |(own, _)| own)).collect();
+            Cow::Owned(parts.join("/"))
+        }
+        false => Cow::Borrowed(name),
+    }
+}
+
 /// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does, and else with
 /// the schedule when one does.
 fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
-    let index: HashMap<&str, usize> =
-        rows.iter().enumerate().map(|(k, row)| (row.name.as_str(), k)).collect();
+    let known: HashSet<&str> = sources.iter().flat_map(|source| &source.nodes).map(String::as_str).collect();
+    let mut index: HashMap<Cow<'_, str>, Vec<usize>> = HashMap::new();
+    for (k, row) in rows.iter().enumerate() {
+        let name = row.name.as_str();
+        let origin = if known.contains(name) { Cow::Borrowed(name) } else { origin(name) };
+        index.entry(origin).or_default().push(k);
+    }
     let mut used = vec![false; rows.len()];
     let mut result = Vec::with_capacity(sources.len());
     for source in sources {
         let mine: Vec<usize> =
-            source.nodes.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
+            source.nodes.iter().filter_map(|name| index.get(name.as_str())).flatten().copied().collect();
         mine.iter().for_each(|&k| used[k] = true);
         let at = |placement| mine.iter().find(|&&k| rows[k].placement == placement);
         let row = match at(PlacementName::Host).or(at(PlacementName::Schedule)).or(mine.first()) {

@@ -9,18 +9,18 @@ use trtc_onnx::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 use trtc_partitioner::PlacementName;
 use trtc_runtime::{Input, Mode, Session, SessionOptions, Tensor, Value, host::ModelSource};
 
-const ROWS: i64 = 16;
-const SIDE: i64 = 128;
+pub(crate) const ROWS: i64 = 16;
+pub(crate) const SIDE: i64 = 128;
 
-fn tensor(name: &str) -> ValueInfoProto {
+pub(crate) fn tensor(name: &str) -> ValueInfoProto {
     value_info(name, DType::F32, [ROWS, SIDE])
 }
 
-fn scalar(name: &str, dtype: DType) -> ValueInfoProto {
+pub(crate) fn scalar(name: &str, dtype: DType) -> ValueInfoProto {
     value_info(name, dtype, [0i64; 0])
 }
 
-fn untyped(name: &str) -> ValueInfoProto {
+pub(crate) fn untyped(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: Some(name.into()), ..ValueInfoProto::default() }
 }
 
@@ -29,15 +29,15 @@ fn weights(name: &str, seed: usize) -> TensorProto {
     tensor_f32(name, &[SIDE, SIDE], &values.collect::<Vec<f32>>())
 }
 
-fn body(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, outputs: &[&str]) -> GraphProto {
+pub(crate) fn body(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, outputs: &[&str]) -> GraphProto {
     graph("body", nodes, inputs, outputs.iter().map(|name| untyped(name)), [])
 }
 
-fn op(op: &str, inputs: &[&str], output: &str) -> NodeProto {
+pub(crate) fn op(op: &str, inputs: &[&str], output: &str) -> NodeProto {
     node(op, inputs, &[output], []).named(&format!("{op}_{output}"))
 }
 
-fn with(op: &str, inputs: &[&str], outputs: &[&str], attrs: Vec<AttributeProto>) -> NodeProto {
+pub(crate) fn with(op: &str, inputs: &[&str], outputs: &[&str], attrs: Vec<AttributeProto>) -> NodeProto {
     node(op, inputs, outputs, attrs).named(&format!("{op}_{}", outputs[0]))
 }
 
@@ -50,7 +50,11 @@ fn on_host(x: &str, y: &str) -> Vec<NodeProto> {
     vec![cast(x, &wide, DType::F64), op("Neg", &[&wide], &neg), cast(&neg, y, DType::F32)]
 }
 
-fn place_of(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, outputs: Vec<ValueInfoProto>) -> Place {
+pub(crate) fn place_of(
+    nodes: Vec<NodeProto>,
+    inputs: Vec<ValueInfoProto>,
+    outputs: Vec<ValueInfoProto>,
+) -> Place {
     let constants = [
         weights("w", 0),
         weights("v", 8),
@@ -64,17 +68,17 @@ fn place_of(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, outputs: Vec<Val
     Place::of(&model(17, graph("g", nodes, inputs, outputs, constants)))
 }
 
-fn numbers(dims: &[usize], seed: usize) -> Tensor {
+pub(crate) fn numbers(dims: &[usize], seed: usize) -> Tensor {
     let elements: Vec<f32> =
         (0..dims.iter().product::<usize>()).map(|k| (k * 13 % (17 + seed)) as f32 / 9.0 - 0.8).collect();
     Tensor::from_slice(dims, &elements).unwrap()
 }
 
-fn x(seed: usize) -> Tensor {
+pub(crate) fn x(seed: usize) -> Tensor {
     numbers(&[ROWS as usize, SIDE as usize], seed)
 }
 
-fn flag(value: bool) -> Tensor {
+pub(crate) fn flag(value: bool) -> Tensor {
     Tensor::from_bools(&[], &[value]).unwrap()
 }
 
@@ -94,7 +98,7 @@ fn close(expected: &Value, got: &Value) {
 /// Compiles, and compares with the model: host graphs of segments, then networks raised to ONNX, each run in one session
 /// with all inputs twice over, so that what one run leaves behind meets the next.
 #[track_caller]
-fn check(place: &Place, runs: &[Vec<(&str, Tensor)>]) -> Report {
+pub(crate) fn check(place: &Place, runs: &[Vec<(&str, Tensor)>]) -> Report {
     let report = place.compile(&options().build_engines(crate::support::can_build()));
     let plain = SessionOptions::default().optimize(false);
     let original = match Session::of_model(ModelSource::File(&place.model), &plain) {
@@ -134,7 +138,7 @@ fn placed(report: &Report, placement: PlacementName) -> BTreeMap<&str, usize> {
     counts
 }
 
-fn in_engines(report: &Report, op: &str) -> usize {
+pub(crate) fn in_engines(report: &Report, op: &str) -> usize {
     placed(report, PlacementName::Engine).get(op).copied().unwrap_or(0)
 }
 
@@ -147,11 +151,11 @@ fn counts(report: &Report, schedule: &[(&str, usize)], products: usize) {
     assert_eq!(t.nodes, report.model.nodes);
 }
 
-fn branch(nodes: Vec<NodeProto>, output: &str) -> GraphProto {
+pub(crate) fn branch(nodes: Vec<NodeProto>, output: &str) -> GraphProto {
     body(nodes, Vec::new(), &[output])
 }
 
-fn if_node(condition: &str, then: GraphProto, other: GraphProto, output: &str) -> NodeProto {
+pub(crate) fn if_node(condition: &str, then: GraphProto, other: GraphProto, output: &str) -> NodeProto {
     let attrs = vec![attr_g("then_branch", then), attr_g("else_branch", other)];
     with("If", &[condition], &[output], attrs)
 }
@@ -216,7 +220,7 @@ fn branches_of_branches_with_what_is_captured_from_outside() {
     counts(&report, &[("If", 2)], 6);
 }
 
-fn loop_node(
+pub(crate) fn loop_node(
     count: &str,
     condition: &str,
     states: &[&str],

@@ -11,6 +11,7 @@ mod opsets;
 mod ranges;
 mod recover;
 mod runs;
+mod sequences;
 mod support;
 mod tf32;
 mod weights;

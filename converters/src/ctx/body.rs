@@ -1,7 +1,7 @@
 //! Subgraphs of control flow: whether an engine can hold them, and what they use from outside.
 
 use crate::{Emit, Registry};
-use trtc_bundle::Target;
+use trtc_bundle::{Product, Target};
 use trtc_ir::{
     Code, Graph, NodeView, Oracle, Refusal, Rules, ValueId,
     infer::{self, ConstraintKind},
@@ -32,6 +32,42 @@ pub fn plan(node: NodeView<'_>, body: &Graph, name: &str, target: &Target) -> Re
         }
     }
     Ok(())
+}
+
+/// A control-flow node among `ops` of a subgraph that uses a value of the run which `outer` picks, by its name and the
+/// value's.
+pub fn using<'a>(
+    body: &'a Graph,
+    ops: &[&str],
+    outer: impl Fn(ValueId) -> bool,
+) -> Option<(&'a str, &'a str)> {
+    let nodes = body.node_ids().filter(|&id| {
+        let op = &body[id].op;
+        op.domain.is_empty() && ops.contains(&&*op.op_type)
+    });
+    nodes.into_iter().find_map(|id| {
+        let mut captures = body[id].attrs.graphs().flat_map(|(_, nested)| &nested.captures);
+        let found =
+            captures.find(|capture| body[capture.outer].constant.is_none() && outer(capture.outer))?;
+        Some((&*body[id].name, &*body[found.outer].name))
+    })
+}
+
+/// An If in a loop's body that uses values from around the loop: TensorRT-RTX 1.7 takes it for a cycle.
+///
+/// # Errors
+/// `E0503`.
+pub fn check_branches(body: &Graph, target: &Target) -> Result<(), Refusal> {
+    let outside = |value: ValueId| body.captures.iter().any(|capture| capture.inner == value);
+    match using(body, &["If"], outside).filter(|_| target.product() == Product::Rtx) {
+        Some((node, value)) => {
+            let why = format!(
+                "`{node}` in it uses `{value}` from around the loop, which TensorRT-RTX 1.7 takes for a cycle"
+            );
+            Err(Refusal::new(Code::KNOWN_FAULT, why).slot("body").help("carry the value as a state"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What the nodes of a subgraph demand of sizes, those of its own subgraphs included.

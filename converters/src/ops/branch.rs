@@ -8,7 +8,7 @@ use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{body, check, shape},
 };
-use trtc_bundle::{DType, Target};
+use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{
     Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, infer::ConstraintKind,
 };
@@ -82,6 +82,32 @@ fn check_demands(node: NodeView<'_>, bodies: [&Graph; 2]) -> Result<(), Refusal>
     Ok(())
 }
 
+/// What the builder of TensorRT-RTX 1.7 fails at.
+fn check_faults(node: NodeView<'_>, bodies: [&Graph; 2]) -> Result<(), Refusal> {
+    let fault = |why: String| Refusal::new(Code::KNOWN_FAULT, why);
+    for (body, name) in bodies.into_iter().zip(BRANCHES) {
+        if let Some((inner, value)) = body::using(body, &["Loop", "Scan"], |_| true) {
+            let why = format!(
+                "`{inner}` in it, a loop, uses `{value}` from around it, for which TensorRT-RTX 1.7 finds no scope"
+            );
+            return Err(fault(why).slot(name).help("carry the value as a state"));
+        }
+    }
+    for slot in 0..node.output_count() {
+        let [Some(a), Some(b)] = bodies.map(|body| body[body.outputs()[slot]].ty.shape()) else { continue };
+        let pairs = || a.iter().zip(b);
+        let differs = pairs().any(|(a, b)| a != b);
+        if let Some((dim, _)) = pairs().find(|(a, b)| differs && a == b && a.known().is_none()) {
+            let why = format!(
+                "the branches differ in one dim of output {slot} and have {} in another, which TensorRT-RTX 1.7 does not build",
+                node.symbols().show(dim)
+            );
+            return Err(fault(why).help("make the dims that are the same static with --shape"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a demand holds for all sizes in range. A lower bound always does: it decides the range.
 fn holds(node: NodeView<'_>, demand: &ConstraintKind) -> bool {
     let fixed = |dim: &Dim| {
@@ -114,6 +140,7 @@ impl Converter for If {
             Code::RANK,
             Code::SHAPE,
             Code::COMPUTE_CAPABILITY,
+            Code::KNOWN_FAULT,
             Code::BODY,
             Code::CONTROL_FLOW,
             Code::INVALID,
@@ -147,6 +174,9 @@ impl Converter for If {
             body::plan(node, body, name, target)?;
         }
         check_demands(node, bodies)?;
+        if target.product() == Product::Rtx {
+            check_faults(node, bodies)?;
+        }
         for slot in 0..node.output_count() {
             let [a, b] = bodies.map(|body| &body[body.outputs()[slot]]);
             let (Some(x), Some(y)) = (a.ty.shape(), b.ty.shape()) else {
@@ -306,6 +336,53 @@ mod tests {
         // Both do.
         let both = either(true, sum(ValueId(2)), sum(ValueId(2))).outside(noise([2, 3]));
         both.dynamic(1, ["N", "3"]).dynamic(2, ["M", "3"]).check(F32);
+    }
+
+    #[test]
+    fn faults() {
+        // One dim is the same and open, another one differs.
+        let twice = |axis: i64| {
+            let mut graph = Graph::new("twice");
+            let x = graph.add_capture(ValueId(1), "x", Type::Unknown);
+            let y = graph.add_value("y", Type::Unknown);
+            let mut attrs = Attrs::new();
+            attrs.set("axis", Attr::Int(axis));
+            let op = OpKey::new("", "Concat");
+            graph.add_node(Node::new("concat", op, 13, attrs, [Some(x), Some(x)], [Some(y)]));
+            graph.add_output(y);
+            either(true, branch("Neg", 13), graph)
+        };
+        twice(1).dynamic(1, ["N", "3"]).refused(Code::KNOWN_FAULT);
+        twice(0).dynamic(1, ["N", "3"]).check(F32);
+        twice(1).check(F32);
+        // A loop in a branch that reads what is around it.
+        let looped = |captures: bool| {
+            let mut body = Graph::new("body");
+            body.add_input("i", Type::Unknown);
+            let go = body.add_input("go", Type::Unknown);
+            let state = body.add_input("state", Type::Unknown);
+            let mut graph = Graph::new("looped");
+            let x = graph.add_capture(ValueId(1), "x", Type::Unknown);
+            let y = match captures {
+                true => body.add_capture(x, "x", Type::Unknown),
+                false => state,
+            };
+            let next = node(&mut body, "Mul", 14, &[state, y]);
+            body.add_output(go);
+            body.add_output(next);
+            let count = graph.add_constant("count", i64s([], &[3]));
+            let y = graph.add_value("y", Type::Unknown);
+            let mut attrs = Attrs::new();
+            attrs.set("body", Attr::Graph(Box::new(body)));
+            let op = OpKey::new("", "Loop");
+            graph.add_node(Node::new("loop", op, 25, attrs, [Some(count), None, Some(x)], [Some(y)]));
+            graph.add_output(y);
+            either(true, branch("Neg", 13), graph)
+        };
+        looped(false).check(F32);
+        let refusal = looped(true).refused(Code::KNOWN_FAULT);
+        assert!(refusal.why.contains("`loop`"), "{refusal}");
+        looped(true).target("tensorrt-11.3:sm89").layers();
     }
 
     #[test]

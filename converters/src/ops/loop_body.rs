@@ -13,7 +13,10 @@ use crate::{
     },
 };
 use trtc_bundle::{DType, Product, Target};
-use trtc_ir::{Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, ValueId};
+use trtc_ir::{
+    Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, ValueId,
+    passes::unroll::goes_on_always,
+};
 use trtc_network::{
     TensorId,
     layer::{ElementWiseOp, Layer, LoopOutput, LoopOutputKind, Recurrence, TripLimit},
@@ -46,28 +49,6 @@ enum Limit {
 /// As many trips as an i32 counts.
 const FAR: i64 = i32::MAX as i64;
 
-/// The body's condition never ends the loop: a constant true, or what came in.
-fn always(body: &Graph) -> bool {
-    let Some(&out) = body.outputs().first() else { return false };
-    let mut at = out;
-    for _ in 0..64 {
-        if let Some(constant) = &body[at].constant {
-            return constant.to_i64s().is_some_and(|v| v.iter().all(|&v| v != 0));
-        }
-        if body.inputs().get(1) == Some(&at) {
-            return true;
-        }
-        match body[at].producer() {
-            Some((id, _)) if &*body[id].op.op_type == "Identity" => match body[id].input(0) {
-                Some(input) => at = input,
-                None => return false,
-            },
-            _ => return false,
-        }
-    }
-    false
-}
-
 /// Whether an If is among the nodes that make a value.
 fn made_by_branch(body: &Graph, value: ValueId) -> bool {
     let mut seen = std::collections::HashSet::new();
@@ -90,7 +71,7 @@ fn unconditional(node: NodeView<'_>, body: &Graph) -> bool {
         None => true,
         Some(view) => view.constant().and_then(|c| c.to_i64s()).is_some_and(|v| v.iter().all(|&v| v != 0)),
     };
-    starts && (node.input(1).is_none() && body.outputs().is_empty() || always(body))
+    starts && (node.input(1).is_none() && body.outputs().is_empty() || goes_on_always(body))
 }
 
 impl Converter for Loop {
@@ -203,6 +184,7 @@ impl Converter for Loop {
             Err(_) if outputs.is_empty() => Limit::Compared,
             Err(refusal) => return Err(refusal),
         };
+        body::check_branches(body, target)?;
         body::plan(node, body, "body", target)?;
         Ok(LoopPlan { limit, conditional, states })
     }

@@ -13,7 +13,7 @@ use crate::{
         shape,
     },
 };
-use trtc_bundle::Target;
+use trtc_bundle::{Product, Target};
 use trtc_ir::{Code, Diag, Dim, Graph, InferCx, Inferred, NodeView, Refusal, ValueId};
 use trtc_network::{
     TensorId,
@@ -71,6 +71,7 @@ impl Converter for Scan {
             Code::RANK,
             Code::SHAPE,
             Code::COMPUTE_CAPABILITY,
+            Code::KNOWN_FAULT,
             Code::BODY,
             Code::CONTROL_FLOW,
             Code::INVALID,
@@ -137,6 +138,13 @@ impl Converter for Scan {
             let axis = check::axis(entry(node, "scan_output_axes", k), rank, "scan_output_axes")?;
             stacked.push((axis as u32, entry(node, "scan_output_directions", k) != 0));
         }
+        let is_read = |&input: &ValueId| !body[input].users().is_empty() || body.outputs().contains(&input);
+        let turned = stacked.iter().any(|(_, reverse)| *reverse);
+        if target.product() == Product::Rtx && turned && !body.inputs()[states..].iter().any(is_read) {
+            let why = "TensorRT-RTX 1.7 does not find the length of what is stacked from the end where nothing scanned is read";
+            return Err(Refusal::new(Code::KNOWN_FAULT, why).slot("scan_output_directions"));
+        }
+        body::check_branches(body, target)?;
         body::plan(node, body, "body", target)?;
         let length = extent::own_dim(node, states, scanned[0].0 as usize);
         Ok(ScanPlan { states, length, scanned, stacked })
@@ -194,7 +202,7 @@ mod tests {
     use crate::{samples::*, testing::*};
     use trtc_ir::Code;
 
-    use trtc_ir::{Attr, Graph, Tensor, Type};
+    use trtc_ir::{Attr, Attrs, Graph, Node, OpKey, Tensor, Type, ValueId};
 
     /// state [2] = state + part; stacks state * part.
     fn scan_body() -> Graph {
@@ -252,6 +260,55 @@ mod tests {
         let none = scan(noise([4, 2])).int("num_scan_inputs", 3);
         assert!(none.invalid().contains("of 2 inputs"));
         assert!(Case::new("Scan", 25).input(noise([2])).invalid().contains("missing"));
+    }
+
+    #[test]
+    fn faults() {
+        // The state alone is stacked, from the end.
+        let unread = |direction: i64| {
+            let mut g = Graph::new("body");
+            let state = g.add_input("state", Type::Unknown);
+            g.add_input("part", Type::Unknown);
+            let next = node(&mut g, "Neg", 13, &[state]);
+            let shown = node(&mut g, "Exp", 13, &[state]);
+            g.add_output(next);
+            g.add_output(shown);
+            let case = scan(noise([4, 2])).attr("body", Attr::Graph(Box::new(g)));
+            case.ints("scan_output_directions", &[direction])
+        };
+        unread(0).check(F32);
+        unread(1).refused(Code::KNOWN_FAULT);
+        // An If that uses what is around the loop.
+        let chosen = |outside: bool| {
+            let mut g = Graph::new("body");
+            let state = g.add_input("state", Type::Unknown);
+            let part = g.add_input("part", Type::Unknown);
+            let used = if outside { g.add_capture(ValueId(2), "outer", Type::Unknown) } else { part };
+            let limit = g.add_constant("limit", f32s([], &[0.5]));
+            let largest = node(&mut g, "ReduceMax", 20, &[part]);
+            let axes = g.add_constant("axes", list(&[0]));
+            let largest = node(&mut g, "Squeeze", 25, &[largest, axes]);
+            let small = node(&mut g, "Less", 13, &[largest, limit]);
+            let branch = |op: &str| {
+                let mut branch = Graph::new(op);
+                let x = branch.add_capture(used, "x", Type::Unknown);
+                let y = node(&mut branch, op, 13, &[x]);
+                branch.add_output(y);
+                Attr::Graph(Box::new(branch))
+            };
+            let mut attrs = Attrs::new();
+            attrs.set("then_branch", branch("Neg"));
+            attrs.set("else_branch", branch("Exp"));
+            let y = g.add_value("chosen", Type::Unknown);
+            g.add_node(Node::new("choice", OpKey::new("", "If"), 25, attrs, [Some(small)], [Some(y)]));
+            let next = node(&mut g, "Add", 14, &[state, y]);
+            g.add_output(next);
+            g.add_output(y);
+            scan(noise([4, 2])).outside(noise([2])).attr("body", Attr::Graph(Box::new(g)))
+        };
+        chosen(false).check(F32);
+        let refusal = chosen(true).refused(Code::KNOWN_FAULT);
+        assert!(refusal.why.contains("`outer`"), "{refusal}");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! Nodes of the branch keep the path that they had (`if_3/then_branch/Add_1` becomes their name), so that a report
 //! speaks of the same node before and after. The other branch's nodes are removed.
 
-use super::{Ledger, each_graph, output_flags};
+use super::{
+    Ledger, each_graph, output_flags,
+    splice::{Names, splice},
+};
 use crate::{
     graph::{Graph, Module, Node, NodeId, OpKey, ValueId},
     infer::{node_path, taken_branch},
@@ -20,26 +23,6 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
         let mut names = Names::of(graph);
         ifs.into_iter().fold(false, |changed, id| changed | inline(graph, id, path, &mut names, ledger))
     })
-}
-
-/// Names of values that are taken.
-struct Names(HashSet<std::sync::Arc<str>>);
-
-impl Names {
-    fn of(graph: &Graph) -> Names {
-        Names(graph.value_ids().map(|id| graph[id].name.clone()).collect())
-    }
-
-    /// `name` if it is free, else with the path of the branch before it.
-    fn free(&mut self, name: &str, prefix: &str) -> String {
-        let mut candidate = name.to_owned();
-        let mut k = 1;
-        while !self.0.insert(candidate.as_str().into()) {
-            candidate = if k == 1 { format!("{prefix}/{name}") } else { format!("{prefix}/{name}_{k}") };
-            k += 1;
-        }
-        candidate
-    }
 }
 
 /// What an output of the If becomes.
@@ -65,7 +48,7 @@ fn inline(graph: &mut Graph, id: NodeId, path: &str, names: &mut Names, ledger: 
     }
     let body = body.clone();
     let prefix = format!("{}/{branch}", graph[id].name);
-    let map = splice(graph, &body, &prefix, names);
+    let map = splice(graph, &body, &prefix, names, &[], &|node| format!("{prefix}/{node}"));
     let is_output = output_flags(graph);
     let outputs: Vec<Option<ValueId>> = graph[id].outputs().to_vec();
     let mut copy = None;
@@ -149,58 +132,4 @@ fn settle(
     }
     let taken = is_output.get(value.index()) == Some(&true) || renamed.contains(&value);
     if taken || graph[value].producer().is_none() { Becomes::Copy(value) } else { Becomes::Renamed(value) }
-}
-
-/// Copies a branch's values and nodes into the graph around it; what each value of the branch is now.
-fn splice(graph: &mut Graph, body: &Graph, prefix: &str, names: &mut Names) -> Vec<ValueId> {
-    let mut captured: Vec<Option<ValueId>> = vec![None; body.value_count()];
-    for capture in &body.captures {
-        captured[capture.inner.index()] = Some(capture.outer);
-    }
-    let mut map: Vec<ValueId> = Vec::with_capacity(body.value_count());
-    for id in body.value_ids() {
-        let value = &body[id];
-        map.push(match captured[id.index()] {
-            Some(outer) => outer,
-            None => {
-                let name = names.free(&value.name, prefix);
-                let new = match &value.constant {
-                    Some(tensor) => graph.add_constant(&name, tensor.clone()),
-                    None => graph.add_value(&name, value.ty.clone()),
-                };
-                if value.constant.is_none() {
-                    graph[new].elements = value.elements.clone();
-                }
-                new
-            }
-        });
-    }
-    let moved = |id: &Option<ValueId>| id.map(|id| map[id.index()]);
-    for id in body.node_ids() {
-        let node = &body[id];
-        let mut attrs = node.attrs.clone();
-        for (_, nested) in attrs.graphs_mut() {
-            let mut by_outer: Vec<(ValueId, ValueId)> = Vec::new();
-            for capture in std::mem::take(&mut nested.captures) {
-                let outer = map[capture.outer.index()];
-                match by_outer.iter().find(|(seen, _)| *seen == outer) {
-                    Some(&(_, inner)) => nested.replace_uses(capture.inner, inner),
-                    None => {
-                        by_outer.push((outer, capture.inner));
-                        nested.captures.push(crate::Capture { outer, inner: capture.inner });
-                    }
-                }
-            }
-        }
-        let name = format!("{prefix}/{}", node.name);
-        graph.add_node(Node::new(
-            &name,
-            node.op.clone(),
-            node.since_version,
-            attrs,
-            node.inputs().iter().map(moved),
-            node.outputs().iter().map(moved),
-        ));
-    }
-    map
 }

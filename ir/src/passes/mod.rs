@@ -5,6 +5,8 @@
 //! | [`fold`] | nodes over constants become constants (the evaluator of [`crate::eval`]) |
 //! | [`shapes`] | values whose elements or shapes are known become constants |
 //! | [`branches`] | an If with a constant condition becomes the branch that is taken |
+//! | [`unroll`] | loops over sequences of static structure become their turns |
+//! | [`hoist`] | sequences and optionals cross the borders of subgraphs as their elements |
 //! | [`choices`] | an If of which only one branch gives what is read gets a constant condition |
 //! | [`identity`] | nodes that change nothing go |
 //! | [`sequences`] | sequences and optionals of static structure become their elements |
@@ -18,12 +20,15 @@ pub mod choices;
 pub mod dce;
 pub mod empties;
 pub mod fold;
+pub mod hoist;
 pub mod identity;
 pub mod names;
 pub mod narrow;
 pub mod pin;
 pub mod sequences;
 pub mod shapes;
+mod splice;
+pub mod unroll;
 
 use crate::{
     diag::Diag,
@@ -178,8 +183,10 @@ fn simplify(
 
 type Pass = fn(&mut Module, &mut Ledger) -> bool;
 
-const PASSES: [(&str, Pass); 5] = [
+const PASSES: [(&str, Pass); 7] = [
     ("branches", branches::run),
+    ("unroll", unroll::run),
+    ("hoist", hoist::run),
     ("sequences", sequences::run),
     ("identity", identity::run),
     ("empties", empties::run),
@@ -319,5 +326,7 @@ pub(crate) fn output_flags(graph: &Graph) -> Vec<bool> {
     flags
 }
 
+#[cfg(test)]
+mod sequence_tests;
 #[cfg(test)]
 mod tests;

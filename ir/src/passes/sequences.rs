@@ -2,12 +2,13 @@
 //!
 //! A sequence is known when it is made by SequenceConstruct, SequenceEmpty, SequenceInsert and SequenceErase at constant
 //! places, or by SplitToSequence. SequenceAt then becomes the element (or a Gather or Slice of what was split),
-//! SequenceLength a number, ConcatFromSequence a Concat. The makers go when nobody is left that needs the sequence.
+//! SequenceLength a number, ConcatFromSequence a Concat. The makers go when nobody is left that needs the sequence. What
+//! crosses the border of a subgraph is the work of `hoist` and `unroll`.
 
-use super::{Ledger, Outside, each_graph};
+use super::{Ledger, Outside, each_graph, splice::Names};
 use crate::{
     attr::{Attr, Attrs},
-    graph::{Graph, Module, NodeId, OpKey, ValueId},
+    graph::{Graph, Module, Node, NodeId, OpKey, ValueId},
     tensor::Tensor,
     types::Type,
 };
@@ -24,10 +25,13 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
         if !graph.node_ids().any(is_ours) {
             return false;
         }
-        let Ok(order) = graph.topo_order() else { return false };
+        let Ok(mut order) = graph.topo_order() else { return false };
         let mut known: HashMap<ValueId, Sequence> = HashMap::new();
         let mut outside = Outside::of(graph);
-        let (mut changed, mut gone) = (false, Vec::new());
+        let (mut changed, mut gone) = (take_apart(graph), Vec::new());
+        if changed {
+            order = graph.topo_order().unwrap_or_default();
+        }
         for id in order {
             if !graph[id].op.domain.is_empty() {
                 continue;
@@ -56,17 +60,81 @@ pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
     })
 }
 
+/// Every sequence of a graph that is known. O(nodes + elements).
+pub(super) fn known(graph: &Graph) -> HashMap<ValueId, Sequence> {
+    let mut known = HashMap::new();
+    for id in graph.topo_order().unwrap_or_default() {
+        if graph[id].op.domain.is_empty()
+            && let Some(sequence) = made_by(graph, id, &known)
+            && let Some(output) = graph[id].output(0)
+        {
+            known.insert(output, sequence);
+        }
+    }
+    known
+}
+
+/// A SplitToSequence whose parts are put together anew becomes the sequence of its parts.
+fn take_apart(graph: &mut Graph) -> bool {
+    let is_mixed = |id: &NodeId| {
+        let mixes = |user: &NodeId| {
+            matches!(&*graph[*user].op.op_type, "SequenceInsert" | "SequenceErase" | "ConcatFromSequence")
+        };
+        let node = &graph[*id];
+        let output = node.output(0).filter(|_| &*node.op.op_type == "SplitToSequence");
+        output.is_some_and(|output| graph[output].users().iter().any(mixes))
+    };
+    let mixed: Vec<NodeId> = graph.node_ids().filter(is_mixed).collect();
+    let mut changed = false;
+    for id in mixed {
+        let name = graph[id].name.to_string();
+        let sequence = made_by(graph, id, &HashMap::new());
+        if let Some(list) = sequence.and_then(|sequence| elements(graph, &name, &sequence)) {
+            rewrite(graph, id, "SequenceConstruct", 11, Attrs::new(), &list);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// The elements of a sequence as values; parts of a tensor are taken by new nodes. `None`, and nothing is done, where there
+/// is none, or more than [`MAX_PARTS`] parts.
+pub(super) fn elements(graph: &mut Graph, name: &str, sequence: &Sequence) -> Option<Vec<ValueId>> {
+    let Sequence::Split { x, axis, parts } = sequence else {
+        let Sequence::List(list) = sequence else { return None };
+        return (!list.is_empty()).then(|| list.clone());
+    };
+    let count = length(graph, sequence).filter(|&count| (1..=MAX_PARTS).contains(&count))?;
+    let cuts: Vec<Part> = (0..count).map(|at| part(graph, *x, *axis, parts, at)).collect::<Option<_>>()?;
+    let mut names = Names::of(graph);
+    let mut list = Vec::new();
+    for (k, cut) in cuts.into_iter().enumerate() {
+        let label = names.free(&format!("{name}#part_{k}"), &graph[*x].name);
+        let taken = taken(graph, &label, *x, *axis, cut);
+        let value = graph.add_value(&label, Type::Unknown);
+        let inputs = taken.inputs.into_iter().map(Some);
+        let op = OpKey::new("", taken.op);
+        graph.add_node(Node::new(&label, op, 13, taken.attrs, inputs, [Some(value)]));
+        list.push(value);
+    }
+    Some(list)
+}
+
+/// Most parts of a split that become nodes.
+const MAX_PARTS: i64 = 64;
+
 /// What is known of a sequence.
 #[derive(Clone)]
-enum Sequence {
+pub(super) enum Sequence {
     /// Its elements. Capped in length by [`MAX_LENGTH`].
     List(Vec<ValueId>),
     /// Parts of `x` along an axis.
     Split { x: ValueId, axis: i64, parts: Parts },
 }
 
+/// How a tensor is split.
 #[derive(Clone)]
-enum Parts {
+pub(super) enum Parts {
     /// Slices of size 1 without the axis.
     Squeezed,
     /// Slices of one size; the last may be smaller.
@@ -188,13 +256,16 @@ fn resolve(
             }
             None => Resolved::No,
         },
-        ("ConcatFromSequence", Some(Sequence::List(list)))
-            if node.attrs.int("new_axis").unwrap_or(0) == 0 && !list.is_empty() =>
-        {
+        ("ConcatFromSequence", Some(Sequence::List(list))) if !list.is_empty() => {
             let Some(axis) = node.attrs.int("axis") else { return Resolved::No };
             let mut attrs = Attrs::new();
             attrs.set("axis", Attr::Int(axis));
-            rewrite(graph, id, "Concat", 13, attrs, list);
+            let name = node.name.clone();
+            let list = match node.attrs.int("new_axis") {
+                None | Some(0) => list.clone(),
+                Some(_) => with_new_axis(graph, &name, axis, list),
+            };
+            rewrite(graph, id, "Concat", 13, attrs, &list);
             Resolved::Rewritten
         }
         ("OptionalHasElement", _) => match has_element(graph, id) {
@@ -219,7 +290,8 @@ fn resolve(
     }
 }
 
-fn length(graph: &Graph, sequence: &Sequence) -> Option<i64> {
+/// Number of elements, if it is known.
+pub(super) fn length(graph: &Graph, sequence: &Sequence) -> Option<i64> {
     match sequence {
         Sequence::List(list) => i64::try_from(list.len()).ok(),
         Sequence::Split { parts: Parts::Sizes(sizes), .. } => i64::try_from(sizes.len()).ok(),
@@ -268,27 +340,53 @@ fn part(graph: &Graph, x: ValueId, axis: i64, parts: &Parts, at: i64) -> Option<
     }
 }
 
-/// Makes the node take its part of `x` itself.
-fn take_part(graph: &mut Graph, id: NodeId, x: ValueId, axis: i64, part: Part) {
-    let name = graph[id].name.clone();
+/// A node that takes a part of a tensor.
+struct Taken {
+    op: &'static str,
+    attrs: Attrs,
+    inputs: Vec<ValueId>,
+}
+
+/// What takes `part` of `x`; its constants are named after `name`.
+fn taken(graph: &mut Graph, name: &str, x: ValueId, axis: i64, part: Part) -> Taken {
     let mut add = |what: &str, tensor: Tensor| graph.add_constant(&format!("{name}/{what}"), tensor);
     match part {
         Part::Index(index) => {
-            let index = add("index", Tensor::scalar_i64(index));
             let mut attrs = Attrs::new();
             attrs.set("axis", Attr::Int(axis));
-            rewrite(graph, id, "Gather", 13, attrs, &[x, index]);
+            Taken { op: "Gather", attrs, inputs: vec![x, add("index", Tensor::scalar_i64(index))] }
         }
         Part::Range(start, end) => {
-            let inputs = [
+            let inputs = vec![
                 x,
                 add("starts", Tensor::from_i64s(&[start])),
                 add("ends", Tensor::from_i64s(&[end])),
                 add("axes", Tensor::from_i64s(&[axis])),
             ];
-            rewrite(graph, id, "Slice", 13, Attrs::new(), &inputs);
+            Taken { op: "Slice", attrs: Attrs::new(), inputs }
         }
     }
+}
+
+/// Makes the node take its part of `x` itself.
+fn take_part(graph: &mut Graph, id: NodeId, x: ValueId, axis: i64, part: Part) {
+    let name = graph[id].name.clone();
+    let taken = taken(graph, &name, x, axis, part);
+    rewrite(graph, id, taken.op, 13, taken.attrs, &taken.inputs);
+}
+
+/// Gives each tensor a dim of 1 at `axis`.
+fn with_new_axis(graph: &mut Graph, name: &str, axis: i64, list: &[ValueId]) -> Vec<ValueId> {
+    let axes = graph.add_constant(&format!("{name}/axes"), Tensor::from_i64s(&[axis]));
+    let mut wide = Vec::new();
+    for (k, &x) in list.iter().enumerate() {
+        let label = format!("{name}#wide_{k}");
+        let y = graph.add_value(&label, Type::Unknown);
+        let op = OpKey::new("", "Unsqueeze");
+        graph.add_node(Node::new(&label, op, 25, Attrs::new(), [Some(x), Some(axes)], [Some(y)]));
+        wide.push(y);
+    }
+    wide
 }
 
 /// Turns a node into another operator; its name and output stay.
