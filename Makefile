@@ -55,7 +55,7 @@ target/peer/nvidia_parser: benches/peer/nvidia_parser.cpp | sdk
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O2 -Wall -isystem .sdk/include -isystem .sdk/include/TRT-RTX-1.7 -o $@ $< -ldl
 
-target/peer/readback: tests/conformance/readback/reader.cpp tests/conformance/readback/json.h | sdk
+target/peer/readback: $(addprefix tests/conformance/readback/,reader.cpp layers.h json.h) | sdk
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O1 -Wall -Wno-deprecated-declarations -isystem .sdk/include -isystem .sdk/include/TRT-RTX-1.7 -o $@ $< -ldl
 

@@ -1,7 +1,7 @@
 //! NVIDIA's own parser read back: its networks, raised to ONNX by our raiser, must give the expected outputs. That tests the
 //! raiser against somebody else's lowering.
 //!
-//! `readback/reader.cpp` hands the networks out, in a process of its own; `make conformance` builds it.
+//! `readback/reader.cpp` (with `layers.h`) hands the networks out, in a process of its own; `make conformance` builds it.
 
 use crate::{
     cases::{Case, DataSet, Facts},
