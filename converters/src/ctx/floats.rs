@@ -42,6 +42,13 @@ pub fn root(cx: &mut Emit<'_>, x: TensorId, p: i64) -> TensorId {
     }
 }
 
+/// (Σ|x|ᵖ)^(1/p) over axes, which stay as 1; p ≥ 1.
+pub fn norm(cx: &mut Emit<'_>, x: TensorId, p: i64, axes: Vec<u32>) -> TensorId {
+    let x = absolute_power(cx, x, p);
+    let sum = cx.one(Layer::Reduce { x, op: ReduceOp::Sum, axes, keep_dims: true });
+    root(cx, sum, p)
+}
+
 fn power(cx: &mut Emit<'_>, x: TensorId, exponent: f64) -> TensorId {
     if exponent == 1.0 {
         return x;

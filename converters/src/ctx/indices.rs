@@ -3,7 +3,7 @@
 use crate::{
     Emit,
     ctx::{
-        check,
+        check::{self, Operand},
         extent::{self, DimPlan},
     },
 };
@@ -11,7 +11,7 @@ use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Dim, NodeView, Refusal, Tensor};
 use trtc_network::{
     TensorId,
-    layer::{ElementWiseOp, Layer},
+    layer::{ElementWiseOp, GatherMode, Layer},
 };
 
 /// How indices are made non-negative.
@@ -23,6 +23,34 @@ pub enum IndexPlan {
     Constant(Tensor),
     /// Select(i < 0, i + size, i), with the sizes of the indexed axes: one, or one for each entry of the last dim.
     Wrap(Vec<DimPlan>),
+}
+
+/// A gather along one axis of data, input 0, by indices, input 1.
+#[derive(Debug)]
+pub struct AlongAxis {
+    axis: u32,
+    indices: IndexPlan,
+}
+
+impl AlongAxis {
+    /// The data, the axis, and the plan.
+    ///
+    /// # Errors
+    /// Those of [`plan`]; data that an engine does not hold, an axis out of range.
+    pub fn plan<'a>(node: NodeView<'a>, target: &Target) -> Result<(Operand<'a>, usize, AlongAxis), Refusal> {
+        let data = check::operand(node, 0, "data", check::CARRIED, target)?;
+        check::not_empty(&data, "data")?;
+        let axis = check::axis(node.int("axis", 0), data.rank(), "axis")?;
+        let indices = plan(node, 1, &[axis], false, target)?;
+        Ok((data, axis, AlongAxis { axis: axis as u32, indices }))
+    }
+
+    /// The layer.
+    pub fn emit(&self, cx: &mut Emit<'_>, mode: GatherMode) -> TensorId {
+        let data = cx.input(0);
+        let indices = emit(cx, 1, &self.indices);
+        cx.one(Layer::Gather { data, indices, axis: self.axis, mode, batch_dims: 0 })
+    }
 }
 
 /// Plans the indices in `slot` into `axes` of input 0. With several axes the last dim of the indices runs over them.

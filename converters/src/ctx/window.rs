@@ -263,6 +263,55 @@ pub fn over_two_dims(window: Window) -> Window {
     }
 }
 
+/// Kernel sizes that the weights [m, c, k..] in `slot` say, where all are known.
+pub fn kernel(node: NodeView<'_>, slot: usize) -> Option<Vec<i64>> {
+    node.input(slot)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
+}
+
+/// Whether the weights in `slot`, or the attribute, say the kernel's sizes.
+pub fn is_kernel_known(node: NodeView<'_>, slot: usize) -> bool {
+    kernel(node, slot).is_some() || node.attrs().ints("kernel_shape").is_some()
+}
+
+/// What the rule of a convolution knows of X [n, c, d..] and W [.., .., k..]: not nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Shapes<'a> {
+    /// Dims of X.
+    pub x: Option<&'a [Dim]>,
+    /// Dims of W.
+    pub w: Option<&'a [Dim]>,
+    /// Rank of both, at least 3.
+    pub rank: usize,
+}
+
+impl<'a> Shapes<'a> {
+    /// Of inputs 0 and 1; `None` where neither rank is known.
+    ///
+    /// # Errors
+    /// Ranks that differ, or have no spatial dims.
+    pub fn of(node: NodeView<'a>) -> Result<Option<Shapes<'a>>, Diag> {
+        let [x, w] = [0, 1].map(|slot| node.input(slot).and_then(|view| view.shape()));
+        let Some(rank) = x.or(w).map(<[Dim]>::len) else { return Ok(None) };
+        if rank < 3 || w.is_some_and(|w| w.len() != rank) {
+            return Err(Diag::invalid(format!("an input of rank {rank} and weights of another, or below 3")));
+        }
+        Ok(Some(Shapes { x, w, rank }))
+    }
+}
+
+/// The input X [n, c, d..]: floats, never empty, with a spatial dim at least.
+///
+/// # Errors
+/// `E0302` for a lower rank, and those of [`check::operand`] and [`check::never_empty`].
+pub fn maps<'a>(node: NodeView<'a>, target: &Target) -> Result<Operand<'a>, Refusal> {
+    let x = check::operand(node, 0, "X", check::FLOATS, target)?;
+    check::never_empty(&x, "X")?;
+    match x.rank() {
+        0..3 => Err(Refusal::new(Code::RANK, format!("rank {} has no spatial dims", x.rank())).slot("X")),
+        _ => Ok(x),
+    }
+}
+
 /// A diagnostic of the model as the reason of a refusal.
 pub fn refused(diag: Diag) -> Refusal {
     Refusal { code: diag.code, slot: diag.slot, why: diag.why, help: diag.help }

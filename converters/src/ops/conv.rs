@@ -53,11 +53,6 @@ fn activation(node: NodeView<'_>) -> Result<Option<(ActivationKind, f32, f32)>, 
     }
 }
 
-/// Kernel sizes that the weights say, where all are known.
-fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
-    node.input(1)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
-}
-
 impl Converter for Conv {
     type Plan = Plan;
 
@@ -82,13 +77,9 @@ impl Converter for Conv {
 
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
-        let (x, w) = (node.input(0).and_then(|x| x.shape()), node.input(1).and_then(|w| w.shape()));
-        let Some(rank) = x.or(w).map(<[Dim]>::len) else {
+        let Some(window::Shapes { x, w, rank }) = window::Shapes::of(node)? else {
             return Ok(shape::types([shape::typed(dtype, None)]));
         };
-        if rank < 3 || w.is_some_and(|w| w.len() != rank) {
-            return Err(Diag::invalid(format!("an input of rank {rank} and weights of another, or below 3")));
-        }
         let channels = w.map_or(Dim::Unknown, |w| w[0].clone());
         let group = node.int("group", 1);
         if let (Some(x), Some(w)) = (x, w)
@@ -97,10 +88,9 @@ impl Converter for Conv {
         {
             return Err(Diag::invalid(format!("{c} channels for weights of {k} in {group} groups")).slot("W"));
         }
-        let known = kernel(node).is_some() || node.attrs().ints("kernel_shape").is_some();
         let dims = match x {
-            Some(x) if known => {
-                window::Attributes::read(node, rank - 2, kernel(node))?.outputs(x, channels, cx)?
+            Some(x) if window::is_kernel_known(node, 1) => {
+                window::Attributes::read(node, rank - 2, window::kernel(node, 1))?.outputs(x, channels, cx)?
             }
             _ => {
                 let mut dims = vec![Dim::Unknown; rank];
@@ -113,7 +103,7 @@ impl Converter for Conv {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let filter = window::Filter::read(node, target, 0, kernel(node))?;
+        let filter = window::Filter::read(node, target, 0, window::kernel(node, 1))?;
         filter.divides(&filter.w.shape[0], "output")?;
         let window::Filter { x, w, spatial, attributes, groups } = filter;
         let (before, after) = attributes.paddings(&x.shape[2..])?;

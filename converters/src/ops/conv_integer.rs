@@ -49,7 +49,7 @@ fn slots(node: NodeView<'_>) -> (usize, usize, usize) {
 }
 
 fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
-    node.input(slots(node).0)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
+    window::kernel(node, slots(node).0)
 }
 
 impl Converter for ConvInteger {
@@ -98,7 +98,7 @@ impl Converter for ConvInteger {
         {
             return Err(Diag::invalid(format!("{c} channels for weights of {k}")).slot("w"));
         }
-        let dims = match kernel(node).is_some() || node.attrs().ints("kernel_shape").is_some() {
+        let dims = match window::is_kernel_known(node, slots(node).0) {
             true => Attributes::read(node, x.len() - 2, kernel(node))?.outputs(&x, w[0].clone(), cx)?,
             false => vec![Dim::Unknown; x.len()],
         };

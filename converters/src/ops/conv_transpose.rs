@@ -42,10 +42,6 @@ struct Spatial {
     pads: Option<(Vec<i64>, Vec<i64>)>,
 }
 
-fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
-    node.input(1)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
-}
-
 /// The schema's arithmetic. `None` for pads that depend on a size that only the run knows.
 fn spatial(node: NodeView<'_>, attributes: &window::Attributes, x: &[Dim]) -> Result<Spatial, Diag> {
     let n = x.len();
@@ -164,13 +160,9 @@ impl Converter for ConvTranspose {
 
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 0);
-        let (x, w) = (node.input(0).and_then(|x| x.shape()), node.input(1).and_then(|w| w.shape()));
-        let Some(rank) = x.or(w).map(<[Dim]>::len) else {
+        let Some(window::Shapes { x, w, rank }) = window::Shapes::of(node)? else {
             return Ok(shape::types([shape::typed(dtype, None)]));
         };
-        if rank < 3 || w.is_some_and(|w| w.len() != rank) {
-            return Err(Diag::invalid(format!("an input of rank {rank} and weights of another, or below 3")));
-        }
         let mut dims = vec![Dim::Unknown; rank];
         dims[1] = w.map_or(Dim::Unknown, |w| w[1].mul(&Dim::Known(node.int("group", 1))));
         if let (Some(x), Some(w)) = (x, w)
@@ -179,11 +171,10 @@ impl Converter for ConvTranspose {
         {
             return Err(Diag::invalid(format!("{a} channels for weights of {b}")).slot("W"));
         }
-        let known = kernel(node).is_some() || node.attrs().ints("kernel_shape").is_some();
         if let Some(x) = x {
             dims[0] = x[0].clone();
-            if known {
-                let attributes = window::Attributes::read(node, rank - 2, kernel(node))?;
+            if window::is_kernel_known(node, 1) {
+                let attributes = window::Attributes::read(node, rank - 2, window::kernel(node, 1))?;
                 for (slot, dim) in dims[2..].iter_mut().zip(spatial(node, &attributes, &x[2..])?.dims) {
                     match &dim {
                         Dim::Known(size) if *size < 0 => {
@@ -200,7 +191,7 @@ impl Converter for ConvTranspose {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let filter = window::Filter::read(node, target, 1, kernel(node))?;
+        let filter = window::Filter::read(node, target, 1, window::kernel(node, 1))?;
         filter.divides(&filter.x.shape[1], "input")?;
         let window::Filter { x, w, spatial: n, mut attributes, groups } = filter;
         let Spatial { dims, pads } = spatial(node, &attributes, &x.shape[2..]).map_err(window::refused)?;

@@ -40,12 +40,8 @@ pub struct Plan {
 /// Places of samples that are written out.
 const MOST_PLACES: i64 = 1 << 24;
 
-fn kernel(node: NodeView<'_>) -> Option<Vec<i64>> {
-    node.input(1)?.shape()?.get(2..)?.iter().map(Dim::known).collect()
-}
-
 fn attributes(node: NodeView<'_>, spatial: usize) -> Result<window::Attributes, Diag> {
-    window::Attributes::read(node, spatial, kernel(node).filter(|kernel| kernel.len() == spatial))
+    window::Attributes::read(node, spatial, window::kernel(node, 1).filter(|kernel| kernel.len() == spatial))
 }
 
 impl Converter for DeformConv {
@@ -79,7 +75,7 @@ impl Converter for DeformConv {
             return Err(Diag::invalid(format!("rank {} has no spatial dims", x.len())).slot("X"));
         }
         let outputs = shape::dim_of(node, 1, 0);
-        if kernel(node).is_none() && node.attrs().ints("kernel_shape").is_none() {
+        if !window::is_kernel_known(node, 1) {
             let to = [vec![x[0].clone(), outputs], vec![Dim::Unknown; x.len() - 2]].concat();
             return Ok(shape::types([shape::typed(dtype, Some(to))]));
         }

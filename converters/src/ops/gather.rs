@@ -6,25 +6,18 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, indices, shape},
+    ctx::{check, indices::AlongAxis, shape},
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::{Layer, layer::GatherMode};
+use trtc_network::layer::GatherMode;
 
 /// The converter.
 #[derive(Debug)]
 pub struct Gather;
 
-/// Axis, and how the indices become non-negative.
-#[derive(Debug)]
-pub struct Plan {
-    axis: u32,
-    indices: indices::IndexPlan,
-}
-
 impl Converter for Gather {
-    type Plan = Plan;
+    type Plan = AlongAxis;
 
     const DEF: Def = Def {
         keys: &[Key::onnx("Gather", 13)],
@@ -67,23 +60,17 @@ impl Converter for Gather {
         Ok(vec![Inferred { ty: shape::typed(dtype, Some(to)), elements }])
     }
 
-    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
-        check::not_empty(&x, "data")?;
-        let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
-        let indices = indices::plan(node, 1, &[axis], false, target)?;
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<AlongAxis, Refusal> {
+        let (x, _, plan) = AlongAxis::plan(node, target)?;
         let rank = x.rank() + node.input(1).and_then(|view| view.rank()).unwrap_or(0) - 1;
         if rank > 8 {
             return Err(Refusal::new(Code::RANK, format!("rank {rank}; TensorRT holds at most 8 dims")));
         }
-        Ok(Plan { axis: axis as u32, indices })
+        Ok(plan)
     }
 
-    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let data = cx.input(0);
-        let indices = indices::emit(cx, 1, &plan.indices);
-        let mode = GatherMode::Default;
-        vec![cx.one(Layer::Gather { data, indices, axis: plan.axis, mode, batch_dims: 0 })]
+    fn emit(&self, plan: AlongAxis, cx: &mut Emit<'_>) -> Outputs {
+        vec![plan.emit(cx, GatherMode::Default)]
     }
 }
 

@@ -6,25 +6,18 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, dims, indices, shape},
+    ctx::{check, dims, indices::AlongAxis, shape},
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal, infer::ConstraintKind};
-use trtc_network::{Layer, layer::GatherMode};
+use trtc_network::layer::GatherMode;
 
 /// The converter.
 #[derive(Debug)]
 pub struct GatherElements;
 
-/// Axis, and how the indices become non-negative.
-#[derive(Debug)]
-pub struct Plan {
-    axis: u32,
-    indices: indices::IndexPlan,
-}
-
 impl Converter for GatherElements {
-    type Plan = Plan;
+    type Plan = AlongAxis;
 
     const DEF: Def = Def {
         keys: &[Key::onnx("GatherElements", 13)],
@@ -65,24 +58,19 @@ impl Converter for GatherElements {
         Ok(shape::types([shape::typed(shape::dtype_of(node, 0), to)]))
     }
 
-    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "data", check::CARRIED, target)?;
-        check::not_empty(&x, "data")?;
-        let axis = check::axis(node.int("axis", 0), x.rank(), "axis")?;
+    fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<AlongAxis, Refusal> {
+        let (x, axis, plan) = AlongAxis::plan(node, target)?;
         let indices = node.input(1).and_then(|indices| indices.shape()).unwrap_or_default();
         let other = x.shape.iter().zip(indices).enumerate().filter(|(k, _)| *k != axis);
         if let Some((axis, _)) = other.into_iter().find(|(_, (x, q))| !dims::at_least(node, &x.sub(q), 0)) {
             let why = format!("the indices are not known to be within the data on axis {axis}");
             return Err(Refusal::new(Code::SHAPE, why).slot("indices"));
         }
-        Ok(Plan { axis: axis as u32, indices: indices::plan(node, 1, &[axis], false, target)? })
+        Ok(plan)
     }
 
-    fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
-        let data = cx.input(0);
-        let indices = indices::emit(cx, 1, &plan.indices);
-        let mode = GatherMode::Element;
-        vec![cx.one(Layer::Gather { data, indices, axis: plan.axis, mode, batch_dims: 0 })]
+    fn emit(&self, plan: AlongAxis, cx: &mut Emit<'_>) -> Outputs {
+        vec![plan.emit(cx, GatherMode::Element)]
     }
 }
 

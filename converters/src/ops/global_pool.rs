@@ -6,7 +6,7 @@
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
-    ctx::{check, floats, shape},
+    ctx::{check, floats, shape, window},
 };
 use trtc_bundle::Target;
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
@@ -72,11 +72,7 @@ impl Converter for GlobalPool {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
-        check::never_empty(&x, "X")?;
-        if x.rank() < 3 {
-            return Err(Refusal::new(Code::RANK, format!("rank {} has no spatial dims", x.rank())).slot("X"));
-        }
+        let x = window::maps(node, target)?;
         let kind = match node.op() {
             "GlobalAveragePool" => Kind::Average,
             "GlobalMaxPool" => Kind::Max,
@@ -101,9 +97,7 @@ impl Converter for GlobalPool {
             }
             Kind::Lp(p) => {
                 let x = floats::widened(cx, x);
-                let powers = floats::absolute_power(cx, x, p);
-                let sum = cx.one(Layer::Reduce { x: powers, op: ReduceOp::Sum, axes, keep_dims });
-                floats::root(cx, sum, p)
+                floats::norm(cx, x, p, axes)
             }
         };
         vec![cx.cast(y, dtype)]

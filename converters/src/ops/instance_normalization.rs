@@ -67,11 +67,7 @@ impl Converter for InstanceNormalization {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
-        check::never_empty(&x, "X")?;
-        if x.rank() < 3 {
-            return Err(Refusal::new(Code::RANK, format!("rank {} has no spatial dims", x.rank())).slot("X"));
-        }
+        let x = window::maps(node, target)?;
         for (slot, name) in [(1, "scale"), (2, "bias")] {
             let parameter = check::operand(node, slot, name, &[x.dtype], target)?;
             if parameter.rank() != 1 {

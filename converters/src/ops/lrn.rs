@@ -59,11 +59,7 @@ impl Converter for Lrn {
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
-        let x = check::operand(node, 0, "X", check::FLOATS, target)?;
-        check::never_empty(&x, "X")?;
-        if x.rank() < 3 {
-            return Err(Refusal::new(Code::RANK, format!("rank {} has no spatial dims", x.rank())).slot("X"));
-        }
+        let x = window::maps(node, target)?;
         window::known_channels(&x.shape[1], "X")?;
         let size = node.int("size", 0);
         if !(1..=1 << 12).contains(&size) {

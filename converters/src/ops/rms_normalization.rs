@@ -150,9 +150,7 @@ impl Converter for RmsNormalization {
                 cx.elementwise(centred, deviation, ElementWiseOp::Div)
             }
             Kind::Lp(p) => {
-                let powers = floats::absolute_power(cx, wide, p);
-                let sum = reduce(cx, powers, ReduceOp::Sum);
-                let norm = floats::root(cx, sum, p);
+                let norm = floats::norm(cx, wide, p, plan.axes.clone());
                 // All zeros stay zeros.
                 let (zero, one) = (cx.scalar(DType::F32, rank, 0.0), cx.scalar(DType::F32, rank, 1.0));
                 let condition = cx.elementwise(norm, zero, ElementWiseOp::Equal);

@@ -3,7 +3,7 @@
 //! A result larger than the evaluator's bound stays a node (ONNX Runtime folds it after partitioning), unless it is a
 //! view of its input. What the evaluator calls wrong stays a node as well: it may stand where the run never comes.
 
-use super::{Ledger, each_graph, sweep};
+use super::{Ledger, sweep_all};
 use crate::{
     eval,
     graph::{Graph, Module, NodeId, ValueId},
@@ -14,9 +14,7 @@ use crate::{
 
 /// Folds what is foldable without inference. `true` when anything changed.
 pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
-    each_graph(module, &mut |graph, symbols, path| {
-        sweep(graph, &mut |graph, id| node(graph, symbols, id, path, ledger))
-    })
+    sweep_all(module, &mut |graph, symbols, id, path| node(graph, symbols, id, path, ledger))
 }
 
 /// Folds one node whose inputs are all constants; `true` when it makes nothing any more.

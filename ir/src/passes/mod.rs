@@ -268,6 +268,14 @@ pub(crate) fn sweep(graph: &mut Graph, f: &mut dyn FnMut(&mut Graph, NodeId) -> 
     !gone.is_empty()
 }
 
+/// [`sweep`] over every graph of the module, with its symbols and path.
+pub(crate) fn sweep_all(
+    module: &mut Module,
+    f: &mut dyn FnMut(&mut Graph, &Symbols, NodeId, &str) -> bool,
+) -> bool {
+    each_graph(module, &mut |graph, symbols, path| sweep(graph, &mut |graph, id| f(graph, symbols, id, path)))
+}
+
 /// Whether removing a node changes nothing: it has no output that anybody needs.
 pub(crate) fn is_dead(graph: &Graph, id: NodeId, is_output: &[bool]) -> bool {
     graph[id]

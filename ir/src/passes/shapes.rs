@@ -1,7 +1,7 @@
 //! Shapes that are known: a Shape or Size of static dims, and any small integer value whose elements inference knows,
 //! become constants.
 
-use super::{Ledger, each_graph, sweep};
+use super::{Ledger, sweep_all};
 use crate::{
     dim::Dim,
     eval::shape_range,
@@ -14,9 +14,7 @@ use trtc_bundle::DType;
 
 /// Makes constants of what inference left known. `true` when anything changed.
 pub fn run(module: &mut Module, ledger: &mut Ledger) -> bool {
-    each_graph(module, &mut |graph, symbols, path| {
-        sweep(graph, &mut |graph, id| node(graph, symbols, id, path, ledger))
-    })
+    sweep_all(module, &mut |graph, symbols, id, path| node(graph, symbols, id, path, ledger))
 }
 
 /// Makes constants of a node's known outputs; `true` when it makes nothing else.
