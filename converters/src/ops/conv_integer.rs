@@ -235,6 +235,10 @@ mod tests {
         zeros.clone().ints("pads", &[1, 1, 1, 1]).check(Tolerance::Exact);
         zeros.clone().ints("strides", &[2, 1]).dynamic(0, ["N", "2", "H", "4"]).check(Tolerance::Exact);
         zeros.str("auto_pad", "SAME_UPPER").check(Tolerance::Exact);
+        // A zero point for each channel.
+        let plain =
+            case(&[1, 2, 5, 4], &[3, 2, 3, 3]).constant(u8s([], &[128])).constant(u8s([3], &[7, 0, 200]));
+        plain.ints("pads", &[1, 0, 2, 1]).check(Tolerance::Exact);
         case(&[1, 4, 5, 4], &[4, 1, 3, 3]).int("group", 4).constant(u8s([], &[3])).check(Tolerance::Exact);
     }
 

@@ -81,6 +81,10 @@ impl Converter for GridSample {
             "linear" | "bilinear" => Interpolation::Linear,
             "nearest" => Interpolation::Nearest,
             "cubic" | "bicubic" if x.rank() == 4 => Interpolation::Cubic,
+            "cubic" => {
+                let why = "TensorRT samples `cubic` over two dims only, and so does ONNX Runtime";
+                return Err(attribute("mode", why.into()).help("`linear` and `nearest` sample volumes, too"));
+            }
             other => return Err(attribute("mode", format!("TensorRT does not sample `{other}` here"))),
         };
         let mode = match node.str("padding_mode", "zeros") {

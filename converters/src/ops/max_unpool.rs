@@ -1,8 +1,9 @@
 //! MaxUnpool: maxima back at the places that they came from, zeros elsewhere.
 //!
 //! X [N, C, d..] T, I [N, C, d..] i64, output_shape [n+2] i64 (optional)  ->  output [N, C, e..] T
-//! Opsets: 9, 11, 22.     TensorRT: IScatterLayer.
-//! Limits: dims known; output_shape just what the kernel gives (ONNX Runtime and the specification disagree on others).
+//! Opsets: 9, 11, 22.     TensorRT: IScatterLayer, ISliceLayer for zeros behind what the kernel gives.
+//! Limits: dims known; output_shape no less than the kernel gives. Places are counted in what the kernel gives, as the specification
+//! has it; ONNX Runtime counts them in output_shape.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -10,15 +11,18 @@ use crate::{
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::layer::{Layer, ScatterMode};
+use trtc_network::layer::{Extent, Layer, SampleMode, ScatterMode};
 
 /// The converter.
 #[derive(Debug)]
 pub struct MaxUnpool;
 
-/// Dims of the result.
+/// Dims of the result: as the kernel gives them, and as they are.
 #[derive(Debug)]
-pub struct Plan(Vec<i64>);
+pub struct Plan {
+    natural: Vec<i64>,
+    to: Vec<i64>,
+}
 
 /// Most elements of the result, whose zeros stand in the network.
 const MOST_ELEMENTS: i64 = 1 << 24;
@@ -48,8 +52,8 @@ impl Converter for MaxUnpool {
     const DEF: Def = Def {
         keys: &[Key::onnx("MaxUnpool", 22)],
         dtypes: check::FLOATS,
-        layers: "IScatterLayer",
-        limits: "dims known; output_shape as the kernel gives it",
+        layers: "IScatterLayer, ISliceLayer",
+        limits: "dims known; output_shape no less than the kernel gives",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -89,26 +93,33 @@ impl Converter for MaxUnpool {
         let indices = check::operand(node, 1, "I", &[DType::I64], target)?;
         let to = natural(node, x.shape).map_err(window::refused)?;
         let told = node.input(2).is_some_and(|sizes| sizes.elements().is_some()) || dims::all_fixed(node);
-        let same = told && node.output(0).and_then(|y| y.shape()) == Some(to.as_slice());
-        if node.input(2).is_some() && !same {
-            let why =
-                "an output_shape that the kernel does not give: where its elements stand is not settled";
-            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("output_shape"));
-        }
         let dims: Option<Vec<i64>> = to.iter().map(Dim::known).collect();
         let Some(dims) = dims.filter(|_| x.shape == indices.shape) else {
             return Err(Refusal::new(Code::DIM_UNKNOWN, "dims that are not known before the run")
                 .slot("X")
                 .help("give the input's shape with --shape"));
         };
-        let count = dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d));
+        let mut result = dims.clone();
+        if node.input(2).is_some() {
+            let shape = node.output(0).and_then(|y| y.shape()).filter(|_| told);
+            let known = shape.and_then(|shape| shape.iter().map(Dim::known).collect::<Option<Vec<i64>>>());
+            result = known.ok_or_else(|| {
+                Refusal::new(Code::DIM_UNKNOWN, "sizes that are not known before the run")
+                    .slot("output_shape")
+            })?;
+            if result.len() != dims.len() || result.iter().zip(&dims).any(|(to, own)| to < own) {
+                let why = format!("{result:?}, less than the {dims:?} that the kernel gives");
+                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("output_shape"));
+            }
+        }
+        let count = result.iter().try_fold(1i64, |n, d| n.checked_mul(*d));
         match count {
-            Some(count) if (1..=MOST_ELEMENTS).contains(&count) => Ok(Plan(dims)),
-            _ => Err(Refusal::new(Code::SHAPE, format!("a result of {dims:?}"))),
+            Some(count) if (1..=MOST_ELEMENTS).contains(&count) => Ok(Plan { natural: dims, to: result }),
+            _ => Err(Refusal::new(Code::SHAPE, format!("a result of {result:?}"))),
         }
     }
 
-    fn emit(&self, Plan(dims): Plan, cx: &mut Emit<'_>) -> Outputs {
+    fn emit(&self, Plan { natural: dims, to }: Plan, cx: &mut Emit<'_>) -> Outputs {
         let (x, indices) = (cx.input(0), cx.input(1));
         let dtype = cx.dtype(x);
         let count: i64 = dims.iter().product();
@@ -116,7 +127,15 @@ impl Converter for MaxUnpool {
         let data = cx.constant(dtype, vec![count], vec![0; size].into());
         let (indices, updates) = (cx.reshape(indices, vec![-1]), cx.reshape(x, vec![-1]));
         let y = cx.one(Layer::Scatter { data, indices, updates, mode: ScatterMode::Element, axis: 0 });
-        vec![cx.reshape(y, dims)]
+        let same = dims == to;
+        let y = cx.reshape(y, dims);
+        if same {
+            return vec![y];
+        }
+        let fill = Some(cx.scalar(dtype, 0, 0.0));
+        let [start, stride] = [0, 1].map(|v| Extent::Static(vec![v; to.len()]));
+        let size = Extent::Static(to);
+        vec![cx.one(Layer::Slice { x: y, start, size, stride, mode: SampleMode::Fill, fill })]
     }
 }
 
@@ -137,7 +156,7 @@ mod tests {
             let places = i64s([1, 1, 1, 1], &[0]);
             Case::new("MaxUnpool", 22).input(x(&[1, 1, 1, 1])).input(places).ints("kernel_shape", &[2, 2])
         });
-        case().constant(list(&[1, 2, 5, 5])).refused(Code::ATTRIBUTE);
+        case().constant(list(&[1, 2, 3, 5])).refused(Code::ATTRIBUTE);
         case().dynamic(0, ["N", "2", "2", "2"]).refused(Code::DIM_UNKNOWN);
         case().dynamic(0, ["1", "2", "0", "2"]).refused(Code::SHAPE);
         let places = i64s([1; 9], &[0]);
@@ -156,6 +175,14 @@ mod tests {
         assert!(Case::new("MaxUnpool", 22).input(noise([2, 2])).invalid().contains("no spatial dims"));
         case().check(Tolerance::Exact);
         case().constant(list(&[1, 2, 4, 4])).check(Tolerance::Exact);
+        case().constant(list(&[1, 2, 5, 6])).check(Tolerance::Exact);
+        // The specification's own example.
+        let places = i64s([1, 1, 2, 2], &[5, 7, 13, 15]);
+        let own = Case::new("MaxUnpool", 22).input(f32s([1, 1, 2, 2], &[5.0, 6.0, 7.0, 8.0])).input(places);
+        let own = own.ints("kernel_shape", &[2, 2]).ints("strides", &[2, 2]).constant(list(&[1, 1, 5, 5]));
+        let mut y = [0.0; 25];
+        [(6, 5.0), (8, 6.0), (16, 7.0), (18, 8.0)].into_iter().for_each(|(at, v)| y[at] = v);
+        own.gives(Tolerance::Exact, &[f32s([1, 1, 5, 5], &y)]);
         let line = Case::new("MaxUnpool", 22).input(noise([1, 1, 2])).input(i64s([1, 1, 2], &[1, 2]));
         line.ints("kernel_shape", &[2]).ints("strides", &[2]).check(Tolerance::Exact);
     }

@@ -6,6 +6,7 @@ mod downgrade;
 mod export;
 mod functions;
 mod invalid;
+mod repair;
 mod subgraphs;
 mod upgrade;
 mod values;

@@ -5,6 +5,7 @@ use super::{
     names::ValueNames,
     plan::{Plan, Run, draft_of, run, wide},
     proto::{attribute, byte_count, inline, is_shape_like, type_proto, value_info},
+    repair::Repair,
 };
 use crate::onnx::{
     draft::{Arg, Draft, Names},
@@ -231,7 +232,10 @@ impl Emitter<'_> {
         while proto.output.len() < count {
             proto.output.push(self.names.unique(&format!("{}/unused", node.name)));
         }
-        body.proto.node.push(proto);
+        let initializers = &mut body.proto.initializer;
+        let mut repair = Repair { graph, node, widened: widen, names: &mut self.names, initializers };
+        let nodes = repair.nodes(proto);
+        body.proto.node.extend(nodes);
         body.proto.node.append(&mut casts);
     }
 

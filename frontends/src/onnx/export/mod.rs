@@ -1,12 +1,14 @@
 //! IR to ONNX: host segments, host twins of engines, and whole models.
 //!
 //! Nodes go down to one opset at which ONNX Runtime has a CPU kernel for each of them with its element types. Where it has none for
-//! bf16, float8 and a few integers, the node computes in a wider type between casts. Constants become initializers; where their bytes go is the caller's.
+//! bf16, float8 and a few integers, the node computes in a wider type between casts; where one computes otherwise than ONNX says,
+//! other nodes stand for it. Constants become initializers; where their bytes go is the caller's.
 
 mod emit;
 mod names;
 mod plan;
 mod proto;
+mod repair;
 
 pub use plan::opset_groups;
 

@@ -250,6 +250,9 @@ pub(super) enum Run {
 /// How ONNX Runtime runs a node in the form since `version`.
 pub(super) fn run(graph: &Graph, node: &Node, version: u32) -> Run {
     let Some(schema) = schema::lookup(&node.op.domain, &node.op.op_type, version) else { return Run::Native };
+    if refused_in_the_run(graph, node) {
+        return Run::Nowhere;
+    }
     let (inputs, outputs) = dtypes(graph, node);
     let types = |name: &str| schema.bound(name, &inputs, &outputs);
     // Unknown types count as allowed, and outputs at the end that nobody wants are added when the node is written.
@@ -282,6 +285,14 @@ pub(super) fn run(graph: &Graph, node: &Node, version: u32) -> Run {
     } else {
         Run::Nowhere
     }
+}
+
+/// Whether a kernel that is there refuses the node when it runs: only images are sampled by cubics.
+fn refused_in_the_run(graph: &Graph, node: &Node) -> bool {
+    let rank = node.inputs().first().copied().flatten().and_then(|id| graph[id].ty.shape()).map(<[_]>::len);
+    (&*node.op.domain, &*node.op.op_type) == ("", "GridSample")
+        && node.attrs.str("mode").is_some_and(|mode| mode.ends_with("cubic"))
+        && rank.is_some_and(|rank| rank != 4)
 }
 
 /// The type in which an operator computes instead of one that hardly any CPU kernel knows: with the same result for integers,
