@@ -43,6 +43,19 @@ pub(crate) fn every_diag(module: &mut Module, rules: &dyn Rules) -> Vec<Diag> {
     walk(module, rules, None, true).1
 }
 
+/// Refuses results of a negative size, which come of sizes that attributes and inputs give.
+fn sized(list: Vec<Inferred>) -> Result<Vec<Inferred>, Diag> {
+    let shape = |ty: &Type| match ty {
+        Type::Tensor(tensor) | Type::SparseTensor(tensor) => tensor.shape.clone(),
+        _ => None,
+    };
+    let mut dims = list.iter().filter_map(|inferred| shape(&inferred.ty)).flatten();
+    match dims.find_map(|dim| dim.known().filter(|&dim| dim < 0)) {
+        Some(dim) => Err(Diag::invalid(format!("a dim of the result would be {dim}"))),
+        None => Ok(list),
+    }
+}
+
 fn walk(
     module: &mut Module,
     rules: &dyn Rules,
@@ -135,7 +148,7 @@ impl Driver<'_, '_> {
         let Some(rule) = rule else { return };
         let name = graph[id].name.clone();
         let mut cx = InferCx { constraints: &mut self.constraints, wanted: Vec::new(), path, name };
-        let result = rule.infer(NodeView::new(graph, self.symbols, id), &mut cx);
+        let result = rule.infer(NodeView::new(graph, self.symbols, id), &mut cx).and_then(sized);
         let wanted = std::mem::take(&mut cx.wanted);
         match result {
             Ok(list) => {

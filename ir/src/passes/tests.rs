@@ -84,8 +84,8 @@ impl Infer for Grow {
 struct Row;
 
 impl Infer for Row {
-    fn infer(&self, _: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        Ok(vec![f32_type(&[4]).into()])
+    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        Ok(vec![f32_type(&[node.int("size", 4)]).into()])
     }
 }
 
@@ -193,6 +193,19 @@ fn shape_arithmetic_folds_in_one_walk() {
     assert_eq!(g[to].constant, Some(Tensor::from_i64s(&[3, -1])));
     assert_eq!(g[to].elements, Some(vec![Dim::Known(3), Dim::Known(-1)]));
     assert_eq!(g.node_count(), 1);
+}
+
+#[test]
+fn a_negative_size_is_the_node_s_fault() {
+    let mut module = Module::default();
+    let g = &mut module.graph;
+    let x = g.add_input("x", f32_type(&[2]));
+    let y = add(g, "row", "Row", vec![int("size", -4)], &[x]);
+    g.add_output(y);
+    let said = run_all(&mut module, &Toy).unwrap_err();
+    assert_eq!(said.len(), 1);
+    assert_eq!((said[0].node.as_str(), said[0].why.as_str()), ("row", "a dim of the result would be -4"));
+    assert_eq!(verify(&module), []);
 }
 
 #[test]
