@@ -320,16 +320,26 @@ pub fn target_report(
     }
 }
 
-/// The path of the node that another one was made for: passes name it after that one, with `#` and more behind.
+/// The path of the node that another one was made for. Passes name it after that one, with `#` and more behind; a node
+/// that is called `#…` was put between a node and what is in its body.
 fn origin(name: &str) -> Cow<'_, str> {
-    match name.contains('#') {
-        true => {
-            let parts: Vec<&str> =
-                name.split('/').map(|part| part.split_once('#').map_or(part, |(own, _)| own)).collect();
-            Cow::Owned(parts.join("/"))
-        }
-        false => Cow::Borrowed(name),
+    if !name.contains('#') {
+        return Cow::Borrowed(name);
     }
+    let mut own = Vec::new();
+    let mut parts = name.split('/');
+    while let Some(part) = parts.next() {
+        match part.split_once('#') {
+            Some(("", _)) => {
+                if parts.next().is_none() {
+                    own.pop();
+                }
+            }
+            Some((part, _)) => own.push(part),
+            None => own.push(part),
+        }
+    }
+    Cow::Owned(own.join("/"))
 }
 
 /// Rows of IR nodes as rows of source nodes. A source node stands on the host when one of its IR nodes does, and else with
@@ -366,4 +376,18 @@ fn by_source(rows: Vec<NodeRow>, sources: &[SourceNode]) -> Vec<NodeRow> {
     }
     result.extend(rows.into_iter().zip(used).filter(|(_, used)| !used).map(|(row, _)| row));
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin;
+
+    #[test]
+    fn nodes_that_passes_make_belong_to_those_that_they_are_named_after() {
+        assert_eq!(origin("loop/body/add"), "loop/body/add");
+        assert_eq!(origin("loop/body/add#2"), "loop/body/add");
+        assert_eq!(origin("loop/body/if#3/then_branch/add"), "loop/body/if/then_branch/add");
+        assert_eq!(origin("scan/body/#sequence/body/add"), "scan/body/add");
+        assert_eq!(origin("scan/body/#sequence"), "scan");
+    }
 }

@@ -3,7 +3,7 @@
 //! x [d0..dn] T, (ratio [] f), (training_mode [] bool, constant false)  ->  y [d0..dn] T, (mask [d0..dn] bool)
 //! Opsets: Identity 1, types widen; Dropout 7 without a mode; 12 ratio and training_mode as inputs.
 //! TensorRT: none; the mask: IElementWiseLayer LESS of the input with itself, NOT.
-//! Limits: f32, f16, bf16, i32, i64, bool, u8, i8; Dropout: floats, training_mode constant and false; not empty.
+//! Limits: f32, f16, bf16, i32, i64, bool, u8, i8; Dropout: floats, training_mode constant and false or ratio 0; not empty.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
@@ -30,7 +30,7 @@ impl Converter for Identity {
         keys: &[Key::onnx("Identity", 25), Key::onnx("Dropout", 22)],
         dtypes: check::CARRIED,
         layers: "",
-        limits: "Dropout: not in training mode",
+        limits: "Dropout: not in training mode, unless the ratio is 0",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -61,9 +61,19 @@ impl Converter for Identity {
             return Ok(Plan { mask: false });
         }
         elementwise::gate(node, 0, "data", check::FLOATS, target)?;
-        if node.input(2).is_some() && check::constant_i64s(node, 2, "training_mode")? != [0] {
-            let why = "drops elements at random";
-            return Err(Refusal::new(Code::CONSTANT_VALUE, why).slot("training_mode"));
+        // With a ratio of 0 training drops nothing and scales by 1.
+        let ratio = node.input(1).and_then(|ratio| ratio.constant()?.to_f64s());
+        if node.input(2).is_some() && ratio.as_deref() != Some(&[0.0]) {
+            let Some(mode) = node.input(2).and_then(|mode| mode.const_i64s()) else {
+                let why = "only the run knows whether it trains: then it drops elements at random";
+                return Err(Refusal::new(Code::NOT_CONSTANT, why)
+                    .slot("training_mode")
+                    .help("export the model for inference"));
+            };
+            if mode != [0] {
+                let why = "drops elements at random";
+                return Err(Refusal::new(Code::CONSTANT_VALUE, why).slot("training_mode"));
+            }
         }
         Ok(Plan { mask: node.output(1).is_some() })
     }
@@ -112,6 +122,8 @@ mod tests {
         dropout.gates(i32s([1], &[1]));
         let moded = dropout.absent();
         moded.clone().input(bools([], &[false])).refused(Code::NOT_CONSTANT);
+        let kept = Case::new("Dropout", 22).input(f32s([2], &[1.0, -0.0])).constant(f32s([], &[0.0]));
+        kept.input(bools([], &[true])).outputs(2).check(Tolerance::Exact);
         moded.constant(bools([], &[true])).refused(Code::CONSTANT_VALUE);
     }
 }

@@ -4,7 +4,10 @@ use super::{imported, model, show};
 use trtc_bundle::DType;
 use trtc_onnx::{
     AttributeProto, NodeProto, TensorProto, ValueInfoProto,
-    write::{attr_f, attr_floats, attr_i, attr_ints, attr_s, node, tensor_f32, tensor_i64, value_info},
+    write::{
+        attr_f, attr_floats, attr_g, attr_i, attr_ints, attr_s, graph, node, tensor_f32, tensor_i64,
+        value_info,
+    },
 };
 
 /// Imports nodes over x [2,3,4,5] f32, h (f16, same shape), b [3] f32, and m [2,3] f32.
@@ -378,4 +381,24 @@ fn unknown_operators_keep_the_version_of_the_import() {
         model(17, vec![node("com.microsoft::FastGelu", &["x"], &["y"], [])], inputs(), &["y"], vec![]);
     bare.opset_import.truncate(1);
     assert_eq!(show(&imported(&bare).module.graph), ["y = com.microsoft.FastGelu-1(x)"]);
+}
+
+#[test]
+fn a_batch_of_scans_is_a_scan_of_scans() {
+    let body = |captured: &str| {
+        let nodes =
+            [node("Add", &["sum_in", "next"], &["sum"], []), node("Add", &["sum", captured], &["shown"], [])];
+        let untyped = |name: &str| ValueInfoProto { name: Some(name.into()), ..ValueInfoProto::default() };
+        graph("body", nodes, ["sum_in", "next"].map(untyped), ["sum", "shown"].map(untyped), [])
+    };
+    let scan = |lengths: &str, captured: &str| {
+        let attrs =
+            [attr_g("body", body(captured)), attr_i("num_scan_inputs", 1), attr_ints("directions", &[1])];
+        upgraded(8, vec![node("Scan", &[lengths, "m", "x"], &["last", "y"], attrs)]).join("; ")
+    };
+    let inner = "sum/row_0, shown/row_1 = Scan-25(sum_in/row, next/row) {body=[sum = Add-14(sum_in, next); \
+                 shown = Add-14(sum, b)] num_scan_inputs=1 scan_input_directions=[1]}";
+    assert_eq!(scan("", "b"), format!("last, y = Scan-25(m, x) {{body=[{inner}] num_scan_inputs=2}}"));
+    // Sequences of several lengths keep the old form.
+    assert!(scan("b", "b").starts_with("last, y = Scan-8(b, m, x)"));
 }

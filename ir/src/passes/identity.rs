@@ -44,7 +44,9 @@ fn no_op(graph: &Graph, id: NodeId) -> Option<(usize, &'static str)> {
     let same_shape = || same_dims(graph, x, y);
     match &*node.op.op_type {
         "Identity" => Some((0, "Identity")),
-        "Dropout" => (node.input(2).is_none() || all(2, 0.0)).then_some((0, "Dropout at inference")),
+        // With a ratio of 0 training drops nothing and scales by 1.
+        "Dropout" => (node.input(2).is_none() || all(2, 0.0) || all(1, 0.0))
+            .then_some((0, "Dropout that drops nothing")),
         "Cast" => {
             let to = node.attrs.int("to").and_then(|n| i32::try_from(n).ok()).and_then(DType::from_onnx);
             (to.is_some() && to == graph[x].ty.dtype()).then_some((0, "Cast to the dtype that it has"))
