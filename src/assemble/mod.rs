@@ -14,7 +14,7 @@ use trtc_bundle::{
 };
 use trtc_frontends::onnx::export::{ExportError, ExportRequest, Exported, WeightPlacement, export};
 use trtc_ir::{Dim, Graph, Module, NodeId, Symbols, Tensor, Type, ValueId as IrValue};
-use trtc_network::Lowered;
+use trtc_network::{Lowered, WeightsId, raise};
 use trtc_onnx::ModelProto;
 use trtc_partitioner::{Partition, TargetReport};
 
@@ -163,8 +163,15 @@ impl Assembly {
             inputs: &segment.inputs,
             outputs: &segment.outputs,
         };
-        let exported = self.export(module, part)?.map_err(|error| no_host(&error))?;
-        entry.graph = Some(self.graph(&exported.model)?);
+        let model = match (self.export(module, part)?, built) {
+            (Ok(exported), _) => exported.model,
+            // ONNX Runtime runs the layers of what it has no kernel for.
+            (Err(error @ ExportError::NoKernel { .. }), BuiltSegment::Engine { lowered, .. }) => {
+                self.raised(graph, segment, lowered)?.ok_or_else(|| no_host(&error))?
+            }
+            (Err(error), _) => return Err(no_host(&error)),
+        };
+        entry.graph = Some(self.graph(&model)?);
         if let BuiltSegment::Engine { lowered, engine } = built {
             entry.kind = SegmentKind::Engine;
             entry.network = Some(self.network(lowered)?);
@@ -173,6 +180,35 @@ impl Assembly {
             }
         }
         Ok(entry)
+    }
+
+    /// An engine's layers as an ONNX model; `None` where ONNX has no counterpart, or where a binding has another dtype than
+    /// its value.
+    fn raised(
+        &mut self,
+        graph: &Graph,
+        segment: &trtc_partitioner::Segment,
+        lowered: &Lowered,
+    ) -> Result<Option<ModelProto>, Error> {
+        let dtypes: HashMap<&str, DType> = bindings(lowered);
+        let own = |&value: &IrValue| {
+            let binding = dtypes.get(&*graph[value].name);
+            binding.is_none_or(|&dtype| graph[value].ty.dtype() == Some(dtype))
+        };
+        if !segment.inputs.iter().chain(&segment.outputs).all(own) {
+            return Ok(None);
+        }
+        let places: Vec<WeightsRef> =
+            lowered.weights.iter().map(|bytes| self.bytes(bytes)).collect::<Result<_, _>>()?;
+        let place = |id: WeightsId| match places.get(id.index()) {
+            None => raise::WeightsPlacement::Inline,
+            Some(at) => raise::WeightsPlacement::External {
+                location: LOCATION.to_owned(),
+                offset: at.offset,
+                length: at.len,
+            },
+        };
+        Ok(raise::raise(lowered, &raise::RaiseOptions::with_weights(&place)).ok())
     }
 
     /// Constants that are handed out as they are, by a segment without nodes.
@@ -328,18 +364,23 @@ pub(super) fn carried(
     lowered: &Lowered,
     ids: &Ids,
 ) -> Vec<Carried> {
-    let network = &lowered.network;
-    let inputs = network.inputs.iter().map(|input| (&input.name, input.tensor));
-    let bindings: HashMap<&str, DType> = inputs
-        .chain(network.outputs.iter().map(|output| (&output.name, output.tensor)))
-        .filter_map(|(name, tensor)| Some((name.as_str(), network.tensor(tensor)?.dtype)))
-        .collect();
+    let bindings = bindings(lowered);
     let carried = |&value: &IrValue| {
         let binding = bindings.get(&*graph[value].name).copied()?;
         let differs = graph[value].ty.dtype().is_some_and(|dtype| dtype != binding);
         ids.get(&value).filter(|_| differs).map(|&id| Carried::new(id, binding))
     };
     segment.inputs.iter().chain(&segment.outputs).filter_map(carried).collect()
+}
+
+/// Dtypes of a network's inputs and outputs, by name.
+fn bindings(lowered: &Lowered) -> HashMap<&str, DType> {
+    let network = &lowered.network;
+    let inputs = network.inputs.iter().map(|input| (&input.name, input.tensor));
+    inputs
+        .chain(network.outputs.iter().map(|output| (&output.name, output.tensor)))
+        .filter_map(|(name, tensor)| Some((name.as_str(), network.tensor(tensor)?.dtype)))
+        .collect()
 }
 
 fn cannot_write(error: trtc_bundle::BundleError) -> Error {

@@ -76,3 +76,29 @@ fn an_engine_whose_twin_no_opset_suits_is_split() {
     }
     assert!(kinds.len() > 1);
 }
+
+/// BiasSplitGelu has no CPU kernel: without a device its engine runs as the layers that it is made of.
+#[test]
+fn an_engine_that_the_host_has_no_kernel_for_runs_as_layers() {
+    let tensor = |name, last: i64| value_info(name, DType::F32, [1i64, 2, last]);
+    let nodes = [node("com.microsoft::BiasSplitGelu", &["x", "b"], &["y"], []).named("gate")];
+    let bias = tensor_f32("b", &[2], &[0.0, 1.0]);
+    let mut gates = model(17, graph("gates", nodes, [tensor("x", 2)], [tensor("y", 1)], [bias]));
+    gates.opset_import.push(opset_import("com.microsoft", 1));
+    let place = Place::of(&gates);
+    let report = place.compile(&options().build_engines(false));
+    assert_eq!(report.targets[0].totals.engine_nodes, 1);
+    let bundle = Bundle::open(place.bundle()).unwrap();
+    for mode in [Mode::Auto, Mode::Segments] {
+        let session = match Session::new(&bundle, &SessionOptions::default().mode(mode)) {
+            Ok(session) => session,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let x = Tensor::from_slice(&[1, 2, 2], &[2.0f32, 2.0, -4.0, -1.0]).unwrap();
+        let inputs: [(&str, Input<'_>); 1] = [("x", (&x).into())];
+        let got = session.run(&inputs).unwrap();
+        let got = got.tensor("y").unwrap().as_slice::<f32>().unwrap().to_vec();
+        // Gelu of 3 is 3 times the normal distribution's share below 3.
+        assert!((got[0] - 2.0 * 3.0 * 0.998_650_1).abs() < 1e-5 && got[1] == 0.0, "{got:?}");
+    }
+}

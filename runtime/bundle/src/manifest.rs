@@ -283,7 +283,7 @@ pub struct Segment {
     /// The engine's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkRef>,
-    /// The segment's nodes as a host graph; of an engine, its twin.
+    /// The segment's nodes as a host graph; of an engine, its twin, or its layers where the host has no kernel of a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<SectionId>,
     /// Of a constant segment: the bytes of each output, whose dims are known numbers.
