@@ -399,3 +399,32 @@ fn an_operator_that_onnx_does_not_have_is_named() {
     // Another domain is that of whoever registers it.
     assert!(exported(&proto("their.domain"), None).is_ok());
 }
+
+/// ONNX Runtime's kernel forgets the past where nobody wants the presents.
+#[test]
+fn presents_of_a_past_are_written() {
+    let attention = |past: &[&str]| {
+        let inputs: Vec<&str> = ["x", "x", "x", "", "", ""].iter().chain(past).copied().collect();
+        let made = node("com.microsoft::MultiHeadAttention", &inputs, &["y"], [attr_i("num_heads", 1)]);
+        let inputs = vec![value_info("x", DType::F32, [1, 2, 4]), value_info("p", DType::F32, [1, 1, 3, 4])];
+        let out = exported(&model(21, vec![made], inputs, &["y"], vec![]), None).unwrap();
+        out.model.graph.unwrap().node[0].output.len()
+    };
+    let plain = node("Attention", &["q", "q", "q", "", "q", "q"], &["y"], []);
+    let inputs = vec![value_info("q", DType::F32, [1, 1, 3, 4])];
+    let out = exported(&model(23, vec![plain], inputs, &["y"], vec![]), None).unwrap();
+    assert_eq!(out.model.graph.unwrap().node[0].output.len(), 3);
+    assert_eq!(attention(&["p", "p"]), 3);
+    assert_eq!(attention(&[]), 1);
+}
+
+#[test]
+fn masks_shorter_than_the_keys_need_opset_25() {
+    let opset = |keys: i64| {
+        let made = node("Attention", &["x", "x", "x", "m"], &["y"], []);
+        let inputs = vec![value_info("x", DType::F32, [1, 1, 3, 4]), value_info("m", DType::F32, [3, keys])];
+        exported(&model(24, vec![made], inputs, &["y"], vec![]), None).unwrap().opset
+    };
+    assert_eq!(opset(3), 23);
+    assert_eq!(opset(2), 25);
+}

@@ -204,11 +204,13 @@ impl Emitter<'_> {
     ) {
         let mut casts = Vec::new();
         let schema = schema::in_force(&draft.op.domain, &draft.op.op_type, draft.since);
+        let has_past = has_past(node);
         for (slot, output) in node.outputs().iter().enumerate() {
             let Some(id) = *output else {
                 // ONNX Runtime trips over an output that is not there unless its schema calls it optional.
                 let formal = schema.and_then(|schema| schema.output(slot));
-                proto.output.push(match formal.is_none_or(|param| param.kind == ParamKind::Optional) {
+                let optional = formal.is_none_or(|param| param.kind == ParamKind::Optional) && !has_past;
+                proto.output.push(match optional {
                     true => String::new(),
                     false => self.names.unique(&format!("{}/unused", node.name)),
                 });
@@ -228,7 +230,7 @@ impl Emitter<'_> {
             }
         }
         let least = schema.map_or(0, |schema| schema.min_outputs);
-        let count = draft.outputs.max(least);
+        let count = draft.outputs.max(least).max(if has_past { 3 } else { 0 });
         while proto.output.len() < count {
             proto.output.push(self.names.unique(&format!("{}/unused", node.name)));
         }
@@ -370,6 +372,17 @@ impl Emitter<'_> {
         body.proto.name = Some(if graph.name.is_empty() { "body".to_owned() } else { graph.name.clone() });
         Ok(body.proto)
     }
+}
+
+/// Whether a node attends to a past. ONNX Runtime's kernels put it in front of the new keys where they make the presents,
+/// and nowhere else.
+fn has_past(node: &Node) -> bool {
+    let slot = match (&*node.op.domain, &*node.op.op_type) {
+        ("", "Attention") => 4,
+        ("com.microsoft", "MultiHeadAttention") => 6,
+        _ => return false,
+    };
+    node.inputs().get(slot).is_some_and(Option::is_some)
 }
 
 fn cast(from: &str, to: &str, dtype: DType) -> NodeProto {

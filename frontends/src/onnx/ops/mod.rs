@@ -3,6 +3,7 @@
 //! A family's rules change inputs, attributes and the operator itself; the frame here does what schemas tell:
 //! `consumed_inputs` goes, defaults that changed are written out, attributes that an older version lacks may go when they hold their default.
 
+mod attention;
 mod axes;
 mod batch_norm;
 mod broadcast;
@@ -58,6 +59,7 @@ pub(crate) enum Step {
 pub(crate) struct Misfit;
 
 static FAMILIES: &[&Family] = &[
+    &attention::FAMILY,
     &axes::FAMILY,
     &batch_norm::FAMILY,
     &broadcast::FAMILY,
