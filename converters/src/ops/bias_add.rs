@@ -54,8 +54,14 @@ impl Converter for BiasAdd {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let x = shape::same_as_input(node, 0);
+        for (axis, dim) in x.shape().unwrap_or(&[]).iter().enumerate() {
+            shape::demand(node, (2, axis), dim, cx)?;
+            if axis == 2 {
+                shape::demand(node, (1, 0), dim, cx)?;
+            }
+        }
         if node.op() == "BiasAdd" {
             return Ok(shape::types([x]));
         }
@@ -125,6 +131,8 @@ mod tests {
         let add = add.input(f32s([1, 2, 2], &[0.5, 0.25, -1.0, -2.0]));
         let want = [f32s([1, 2, 2], &[11.5, 22.25, 12.0, 22.0])];
         add.gives(F32, &want);
+        let open = add.clone().dynamic(0, ["N", "S", "C"]).dynamic(2, ["M", "T", "D"]);
+        assert_eq!(open.equalities(), ["M = N", "T = S", "D = C", "2 = C"]);
         add.dynamic(0, ["N", "S", "2"]).dynamic(2, ["N", "S", "2"]).gives(F32, &want);
         // Gelu of 0 is 0, of 3 is 3 · Φ(3).
         let split = of("BiasSplitGelu", f32s([1, 2, 2], &[2.0, 2.0, -4.0, -1.0]));
@@ -145,10 +153,7 @@ mod tests {
             of("BiasSplitGelu", f32s(dims, &vec![1.0; dims.iter().product::<i64>() as usize]))
         };
         split([1, 1, 3]).constant(f32s([3], &[1.0; 3])).refused(Code::INVALID);
-        split([1, 1, 2])
-            .constant(f32s([2], &[1.0; 2]))
-            .dynamic(0, ["1", "1", "D"])
-            .refused(Code::DIM_UNKNOWN);
-        split([1, 1, 2]).constant(f32s([1, 2], &[1.0; 2])).refused(Code::RANK);
+        split([1, 1, 2]).input(f32s([2], &[1.0; 2])).dynamic(0, ["1", "1", "D"]).refused(Code::DIM_UNKNOWN);
+        split([1, 1, 1]).constant(f32s([1, 2], &[1.0; 2])).refused(Code::RANK);
     }
 }

@@ -35,8 +35,10 @@ impl Converter for BiasGelu {
         refusals: elementwise::REFUSALS,
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
-        Ok(shape::types([shape::same_as_input(node, 0)]))
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        let x = shape::same_as_input(node, 0);
+        shape::demand_fits(node, 1, x.shape().unwrap_or(&[]), cx)?;
+        Ok(shape::types([x]))
     }
 
     fn plan(&self, node: NodeView<'_>, target: &Target) -> Result<Plan, Refusal> {
@@ -71,6 +73,7 @@ mod tests {
         for op in ["BiasGelu", "FastGelu"] {
             let biased = case(op).constant(f32s([3], &[0.5, -0.5, 1.0]));
             biased.check(F32);
+            assert_eq!(biased.clone().dynamic(0, ["2", "C"]).equalities(), ["3 = C"]);
             biased.dynamic(0, ["N", "3"]).check(F32);
         }
         case("FastGelu").check(F32);

@@ -51,10 +51,28 @@ impl Converter for EmbedLayerNormalization {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let dtype = shape::dtype_of(node, 2);
         let ids = node.input(0).and_then(|ids| ids.shape());
         let hidden = shape::dim_of(node, 2, 1);
+        for (slot, axis) in [(3, 1), (4, 1), (5, 0), (6, 0)] {
+            shape::demand(node, (slot, axis), &hidden, cx)?;
+        }
+        if let Some([batch, tokens]) = ids {
+            for slot in [1, 7, 8] {
+                shape::demand(node, (slot, 1), tokens, cx)?;
+            }
+            shape::demand(node, (1, 0), batch, cx)?;
+            shape::demand(node, (7, 0), batch, cx)?;
+            shape::demand_broadcast(node, (8, 0), batch, cx)?;
+            if node.input(8).is_none()
+                && let (Dim::Known(tokens), Dim::Known(places)) = (tokens, shape::dim_of(node, 3, 0))
+                && *tokens > places
+            {
+                let why = format!("{tokens} tokens, of which only {places} have a position");
+                return Err(Diag::invalid(why).slot("position_embedding"));
+            }
+        }
         let dims = ids.map(|ids| [ids, &[hidden]].concat());
         let batch = ids.and_then(<[Dim]>::first).cloned().unwrap_or(Dim::Unknown);
         Ok(shape::types([
@@ -158,11 +176,20 @@ mod tests {
     }
 
     #[test]
+    fn dims_that_agree() {
+        let case = case().dynamic(0, ["N", "S"]).dynamic(1, ["M", "T"]).absent();
+        let case = case.input(i32s([1, 3], &[5, 4, 3])).dynamic(8, ["1", "U"]);
+        assert_eq!(case.equalities(), ["T = S", "U = S", "M = N"]);
+        case.check(F32);
+        assert!(case.dynamic(1, ["2", "7"]).dynamic(0, ["2", "3"]).invalid().contains("axis 1 of input 1"));
+    }
+
+    #[test]
     fn refusals() {
         case().untyped(0).refused(Code::DTYPE_UNKNOWN);
         case().unranked(0).refused(Code::RANK_UNKNOWN);
         case().dynamic(0, ["2", "3", "1"]).refused(Code::RANK);
-        case().dynamic(0, ["0", "3"]).refused(Code::SHAPE);
+        case().dynamic(0, ["0", "3"]).dynamic(1, ["0", "3"]).refused(Code::SHAPE);
         let of = |word: trtc_ir::Tensor| {
             let case = Case::of("com.microsoft", "EmbedLayerNormalization", 1).input(i32s([1, 1], &[0]));
             case.absent().input(word.clone()).input(word)

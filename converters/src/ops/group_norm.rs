@@ -11,7 +11,7 @@ use crate::{
     ctx::{check, shape, window},
 };
 use trtc_bundle::{DType, Target};
-use trtc_ir::{Code, Diag, InferCx, Inferred, NodeView, Refusal};
+use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     Layer,
     layer::{ActivationKind, ElementWiseOp},
@@ -54,8 +54,21 @@ impl Converter for GroupNorm {
         ],
     };
 
-    fn infer(&self, node: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+    fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let x = shape::same_as_input(node, 0);
+        let dims = x.shape().unwrap_or(&[]);
+        let last = node.int("channels_last", 1) != 0;
+        let channels = dims.get(if last { 3 } else { 1 }).cloned().unwrap_or(Dim::Unknown);
+        for slot in [1, 2, 4] {
+            shape::demand(node, (slot, 0), &channels, cx)?;
+        }
+        match node.input(3).and_then(|skip| skip.rank()) {
+            Some(2) => {
+                shape::demand(node, (3, 0), dims.first().unwrap_or(&Dim::Unknown), cx)?;
+                shape::demand(node, (3, 1), &channels, cx)?;
+            }
+            _ => shape::demand_fits(node, 3, dims, cx)?,
+        }
         Ok(shape::types([x.clone(), x]))
     }
 
@@ -187,6 +200,15 @@ mod tests {
     }
 
     #[test]
+    fn dims_that_agree() {
+        let case = of("SkipGroupNorm", f32s([1, 1, 2, 4], &PIXELS), 4).input(f32s([1, 4], &[1.0; 4]));
+        let open = case.dynamic(0, ["N", "H", "2", "C"]).dynamic(3, ["M", "D"]);
+        assert_eq!(open.equalities(), ["4 = C", "M = N", "D = C"]);
+        let few = of("GroupNorm", f32s([1, 1, 2, 4], &PIXELS), 3);
+        assert!(few.invalid().contains("axis 0 of input 1"));
+    }
+
+    #[test]
     fn refusals() {
         refused_dtypes(|x| {
             let case = Case::of("com.microsoft", "GroupNorm", 1).int("groups", 1);
@@ -199,8 +221,9 @@ mod tests {
         case.clone().dynamic(0, ["0", "1", "2", "4"]).refused(Code::SHAPE);
         case.dynamic(0, ["1", "1", "8"]).refused(Code::RANK);
         of("SkipGroupNorm", f32s([1, 1, 2, 4], &PIXELS), 4).refused(Code::INVALID);
-        let skip = of("SkipGroupNorm", f32s([1, 1, 2, 4], &PIXELS), 4).input(f32s([4], &[1.0; 4]));
+        let skip = of("SkipGroupNorm", f32s([1, 1, 2, 4], &PIXELS), 4).input(f32s([1, 2, 4], &[1.0; 8]));
         skip.refused(Code::RANK);
-        skip.int("channels_last", 0).refused(Code::ATTRIBUTE);
+        let first = of("SkipGroupNorm", f32s([1, 4, 1, 2], &PIXELS), 4).input(f32s([1, 4, 1, 2], &PIXELS));
+        first.int("channels_last", 0).refused(Code::ATTRIBUTE);
     }
 }
