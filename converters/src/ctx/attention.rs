@@ -7,7 +7,7 @@ use crate::{
     ctx::{
         elementwise,
         extent::{DimPlan, ExtentPlan},
-        iota, shape,
+        iota, reshape, shape,
     },
 };
 use trtc_bundle::DType;
@@ -15,7 +15,8 @@ use trtc_ir::{Diag, Dim, NodeView};
 use trtc_network::{
     TensorId,
     layer::{
-        ActivationKind, ElementWiseOp, Extent, GatherMode, Layer, MatrixOp, ReduceOp, SampleMode, UnaryOp,
+        ActivationKind, ElementWiseOp, Extent, GatherMode, Layer, MatrixOp, ReduceOp, SampleMode,
+        ScatterMode, UnaryOp,
     },
 };
 
@@ -40,6 +41,31 @@ pub fn share(dim: &Dim, heads: i64, slot: &str) -> Result<Dim, Diag> {
             Err(Diag::invalid(format!("a dim of {size} for {heads} heads")).slot(slot))
         }
         dim => Ok(dim.floor_div(&Dim::Known(heads))),
+    }
+}
+
+/// Hidden sizes of queries, keys and values whose weights are merged in slot `weights`; `None` where their dim is unknown.
+///
+/// # Errors
+/// Sizes that do not go into heads, or are not those of the weights.
+pub fn merged_parts(node: NodeView<'_>, weights: usize) -> Result<Option<[i64; 3]>, Diag> {
+    let heads = heads(node, "num_heads")?;
+    let whole = node.input(weights).and_then(|w| w.dim(1)).and_then(Dim::known);
+    let parts = match (node.attrs().ints("qkv_hidden_sizes"), whole) {
+        (Some([q, k, v]), _) => [*q, *k, *v],
+        (Some([]) | None, Some(whole)) if whole % 3 == 0 => [whole / 3; 3],
+        (Some([]) | None, None) => return Ok(None),
+        _ => return Err(Diag::invalid("weights that do not fall into three").slot("weights")),
+    };
+    let sum = parts.iter().try_fold(0i64, |sum, &part| sum.checked_add(part));
+    let fits = parts.iter().all(|&part| part > 0 && part % heads == 0)
+        && parts[0] == parts[1]
+        && whole.is_none_or(|whole| sum == Some(whole));
+    match fits {
+        true => Ok(Some(parts)),
+        false => {
+            Err(Diag::invalid(format!("hidden sizes {parts:?} for {heads} heads")).slot("qkv_hidden_sizes"))
+        }
     }
 }
 
@@ -71,6 +97,47 @@ pub fn merge_heads(cx: &mut Emit<'_>, x: TensorId) -> TensorId {
         zero_is_placeholder: true,
         second: None,
     })
+}
+
+/// Queries, keys or values (`k`) of what is merged along the last axis of [n, s, sum of `parts`].
+pub fn part(
+    cx: &mut Emit<'_>,
+    x: TensorId,
+    [batch, tokens]: [&DimPlan; 2],
+    parts: [i64; 3],
+    k: usize,
+) -> TensorId {
+    let start = Extent::Static(vec![0, 0, parts[..k].iter().sum()]);
+    let size = cx.extent(&ExtentPlan::Dims(vec![batch.clone(), tokens.clone(), DimPlan::Fixed(parts[k])]));
+    let stride = Extent::Static(vec![1; 3]);
+    cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })
+}
+
+/// Where each of `tokens` tokens of sequences of several lengths stands among all places, padding included: [m] i64, from
+/// the input in `slot` [n, s] i32, which has the places of the padding behind them.
+pub fn places(cx: &mut Emit<'_>, slot: usize, tokens: &DimPlan) -> TensorId {
+    let x = cx.input(slot);
+    let x = cx.cast(x, DType::I64);
+    let x = cx.reshape(x, vec![-1]);
+    let [start, stride] = [0, 1].map(|value| Extent::Static(vec![value]));
+    let size = cx.extent(&ExtentPlan::Dims(vec![tokens.clone()]));
+    cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })
+}
+
+/// Tokens [m, h] at their [`places`] in [n, s, h], zeros elsewhere.
+pub fn padded(cx: &mut Emit<'_>, x: TensorId, places: TensorId, dims: [DimPlan; 3]) -> TensorId {
+    let dtype = cx.dtype(x);
+    let [batch, length, hidden] = dims;
+    let zero = cx.scalar(dtype, 2, 0.0);
+    let flat = vec![batch.clone().times(length.clone()), hidden.clone()];
+    let size = cx.extent(&ExtentPlan::Dims(flat));
+    let (start, stride) = (Extent::Static(vec![0; 2]), Extent::Static(vec![0; 2]));
+    let mode = SampleMode::Strict;
+    let data = cx.one(Layer::Slice { x: zero, start, size, stride, mode, fill: None });
+    let indices = cx.one(Layer::Unsqueeze { x: places, axes: vec![1] });
+    let mode = ScatterMode::Nd;
+    let y = cx.one(Layer::Scatter { data, indices, updates: x, mode, axis: 0 });
+    reshape::emit(cx, y, &reshape::of_dims(vec![batch, length, hidden]))
 }
 
 /// Each of `heads` heads (axis 1) `times` times in a row: what query groups share.
@@ -183,10 +250,19 @@ pub fn summed(cx: &mut Emit<'_>, a: Option<TensorId>, b: Option<TensorId>) -> Op
     }
 }
 
+/// A share of attention that goes to no key: a further term of the softmax's denominator, exp of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// 0.
+    Zero,
+    /// What the input of this slot has for each head, [h].
+    OfHeads(usize),
+}
+
 /// How scores become probabilities.
 #[derive(Clone, Copy, Debug)]
 pub struct Scoring {
-    /// Factor of the scores, at least 0: queries and keys are each multiplied by its root.
+    /// Factor of the scores. Queries and keys are each multiplied by its root; queries alone when it is negative.
     pub scale: f64,
     /// c · tanh(score / c) when positive.
     pub softcap: f32,
@@ -194,6 +270,14 @@ pub struct Scoring {
     pub precision: Option<DType>,
     /// Queries that see nothing have probabilities of 0, not NaN.
     pub guard: bool,
+    /// What goes to no key.
+    pub sink: Option<Sink>,
+}
+
+impl Default for Scoring {
+    fn default() -> Scoring {
+        Scoring { scale: 1.0, softcap: 0.0, precision: None, guard: false, sink: None }
+    }
 }
 
 /// Results of [`attend`], [n, h, s, t] but for `y` [n, h, s, d].
@@ -214,13 +298,14 @@ pub struct Attended {
 /// softmax(cap(q · kᵀ) + bias) · v, with heads as many in k and v as in q.
 pub fn attend(cx: &mut Emit<'_>, [q, k, v]: [TensorId; 3], bias: Option<TensorId>, how: Scoring) -> Attended {
     let dtype = cx.dtype(q);
-    let root = how.scale.sqrt();
-    let [a, b] = [q, k].map(|x| {
-        if root == 1.0 {
+    let root = how.scale.abs().sqrt();
+    let factors = if how.scale < 0.0 { [how.scale, 1.0] } else { [root, root] };
+    let [a, b] = [(q, factors[0]), (k, factors[1])].map(|(x, factor)| {
+        if factor == 1.0 {
             return x;
         }
-        let root = elementwise::scalar_like(cx, x, root);
-        cx.elementwise(x, root, ElementWiseOp::Prod)
+        let factor = elementwise::scalar_like(cx, x, factor);
+        cx.elementwise(x, factor, ElementWiseOp::Prod)
     });
     let raw = cx.one(Layer::MatrixMultiply { a, op_a: MatrixOp::None, b, op_b: MatrixOp::Transpose });
     let mut capped = raw;
@@ -235,13 +320,41 @@ pub fn attend(cx: &mut Emit<'_>, [q, k, v]: [TensorId; 3], bias: Option<TensorId
         None => capped,
     };
     let scores = cx.cast(biased, how.precision.unwrap_or(dtype));
-    let mut probabilities = cx.one(Layer::SoftMax { x: scores, axis: 3 });
+    let mut probabilities = match how.sink {
+        Some(sink) => with_sink(cx, scores, sink),
+        None => cx.one(Layer::SoftMax { x: scores, axis: 3 }),
+    };
     if let Some(bias) = bias.filter(|_| how.guard) {
         probabilities = zero_where_blind(cx, probabilities, bias);
     }
     let probabilities = cx.cast(probabilities, dtype);
     let y = times(cx, probabilities, v);
     Attended { y, raw, capped, biased, probabilities }
+}
+
+/// Softmax over axis 3 with a further term in the denominator, in f32.
+fn with_sink(cx: &mut Emit<'_>, scores: TensorId, sink: Sink) -> TensorId {
+    let scores = cx.cast(scores, DType::F32);
+    let sink = match sink {
+        Sink::Zero => cx.scalar(DType::F32, 4, 0.0),
+        Sink::OfHeads(slot) => {
+            let x = cx.input(slot);
+            let x = cx.cast(x, DType::F32);
+            cx.reshape(x, vec![1, -1, 1, 1])
+        }
+    };
+    let over_keys = |cx: &mut Emit<'_>, x: TensorId, op: ReduceOp| {
+        cx.one(Layer::Reduce { x, op, axes: vec![3], keep_dims: true })
+    };
+    let best = over_keys(cx, scores, ReduceOp::Max);
+    let best = cx.elementwise(best, sink, ElementWiseOp::Max);
+    let [weights, rest] = [scores, sink].map(|x| {
+        let x = cx.elementwise(x, best, ElementWiseOp::Sub);
+        cx.unary(x, UnaryOp::Exp)
+    });
+    let sum = over_keys(cx, weights, ReduceOp::Sum);
+    let sum = cx.elementwise(sum, rest, ElementWiseOp::Sum);
+    cx.elementwise(weights, sum, ElementWiseOp::Div)
 }
 
 /// A plain matrix product.

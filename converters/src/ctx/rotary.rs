@@ -2,7 +2,10 @@
 
 use crate::{
     Emit,
-    ctx::extent::{DimPlan, ExtentPlan},
+    ctx::{
+        extent::{DimPlan, ExtentPlan},
+        reshape,
+    },
 };
 use trtc_network::{
     Layer, TensorId,
@@ -45,7 +48,7 @@ pub fn turn(cx: &mut Emit<'_>, x: TensorId, [cos, sin]: [TensorId; 2], how: &Rot
         true => {
             let pair = [real, imaginary].map(|x| cx.one(Layer::Unsqueeze { x, axes: vec![4] }));
             let pairs = cx.one(Layer::Concatenation { xs: pair.to_vec(), axis: 4 });
-            vec![copied(cx, pairs, vec![0, 0, 0, how.turned])]
+            vec![reshape::copying(cx, pairs, vec![0, 0, 0, how.turned])]
         }
     };
     if how.turned < how.head {
@@ -55,12 +58,6 @@ pub fn turn(cx: &mut Emit<'_>, x: TensorId, [cos, sin]: [TensorId; 2], how: &Rot
         [one] => *one,
         _ => cx.one(Layer::Concatenation { xs: parts, axis: 3 }),
     }
-}
-
-/// A reshape in which 0 copies the dim.
-pub fn copied(cx: &mut Emit<'_>, x: TensorId, dims: Vec<i64>) -> TensorId {
-    let reshape = Some(Extent::Static(dims));
-    cx.one(Layer::Shuffle { x, first: None, reshape, zero_is_placeholder: true, second: None })
 }
 
 /// `size` elements of the last axis from `start` on, every `step`th.

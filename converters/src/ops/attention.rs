@@ -335,6 +335,7 @@ impl Converter for Attention {
                 precision,
                 // Causal queries see the first key at least.
                 guard: mask.is_some() || nonpad || windows,
+                sink: None,
             },
             mask,
             mode,

@@ -20,8 +20,8 @@ use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     Layer, TensorId,
     layer::{
-        ElementWiseOp, Extent, GatherMode, LoopIterator, LoopOutput, LoopOutputKind, MatrixOp, Recurrence,
-        SampleMode, TripLimit, UnaryOp,
+        ElementWiseOp, Extent, GatherMode, LoopIterator, LoopOutput, LoopOutputKind, Recurrence, SampleMode,
+        TripLimit, UnaryOp,
     },
 };
 
@@ -55,6 +55,8 @@ pub struct Plan {
 struct Token {
     query: TensorId,
     key: TensorId,
+    /// The key as a column.
+    column: TensorId,
     value: TensorId,
     decay: Option<TensorId>,
     beta: Option<TensorId>,
@@ -62,7 +64,7 @@ struct Token {
 
 impl Token {
     fn list(self) -> Vec<TensorId> {
-        [Some(self.query), Some(self.key), Some(self.value), self.decay, self.beta]
+        [Some(self.query), Some(self.key), Some(self.column), Some(self.value), self.decay, self.beta]
             .into_iter()
             .flatten()
             .collect()
@@ -74,6 +76,7 @@ impl Token {
         Token {
             query: next(self.query),
             key: next(self.key),
+            column: next(self.column),
             value: next(self.value),
             decay: self.decay.map(&mut next),
             beta: self.beta.map(&mut next),
@@ -81,16 +84,8 @@ impl Token {
     }
 }
 
-fn count(node: NodeView<'_>, name: &str) -> Result<i64, Diag> {
-    match node.attrs().int(name) {
-        Some(heads) if heads > 0 => Ok(heads),
-        Some(heads) => Err(Diag::invalid(format!("{heads} heads")).slot(name)),
-        None => Err(Diag::invalid("the attribute is missing").slot(name)),
-    }
-}
-
 fn heads(node: NodeView<'_>) -> Result<(i64, i64), Diag> {
-    Ok((count(node, "q_num_heads")?, count(node, "kv_num_heads")?))
+    Ok((attention::heads(node, "q_num_heads")?, attention::heads(node, "kv_num_heads")?))
 }
 
 fn last<'a>(node: NodeView<'a>, slot: usize) -> Option<&'a Dim> {
@@ -123,13 +118,11 @@ impl Converter for LinearAttention {
         let state_dtype = if node.input(3).is_some() { shape::dtype_of(node, 3) } else { dtype };
         let (h, g) = heads(node)?;
         let at = |slot: usize, axis: usize| shape::dim_of(node, slot, axis);
-        let share = |slot: usize, heads: i64| match at(slot, 2) {
-            Dim::Known(size) if size % heads != 0 => {
-                Err(Diag::invalid(format!("a dim of {size} for {heads} heads")))
-            }
-            dim => Ok(dim.floor_div(&Dim::Known(heads))),
-        };
-        let (key, value) = (share(1, g)?, share(2, g)?);
+        let key = attention::share(&at(1, 2), g, "key")?;
+        let value = attention::share(&at(2, 2), g, "value")?;
+        for (axis, dim) in [(0, &at(0, 0)), (1, &Dim::Known(g)), (2, &key), (3, &value)] {
+            shape::demand(node, (3, axis), dim, cx)?;
+        }
         for slot in [1, 2, 4, 5] {
             shape::demand(node, (slot, 0), &at(0, 0), cx)?;
             shape::demand(node, (slot, 1), &at(0, 1), cx)?;
@@ -212,10 +205,7 @@ impl Converter for LinearAttention {
         if past {
             let state = check::operand(node, 3, "past_state", check::FLOATS, target)?;
             check::not_empty(&state, "past_state")?;
-            let want = [None, Some(g), Some(key), Some(value)];
-            let differs =
-                |(dim, want): (&Dim, Option<i64>)| dim.known().zip(want).is_some_and(|(a, b)| a != b);
-            if state.rank() != 4 || state.shape.iter().zip(want).any(differs) {
+            if state.rank() != 4 {
                 let why = format!("not {g} states of {key} x {value}");
                 return Err(Refusal::new(Code::INVALID, why).slot("past_state"));
             }
@@ -235,6 +225,7 @@ impl Converter for LinearAttention {
         let tokens = Token {
             query: by_token(cx, 0, [g, plan.shared, plan.key]),
             key: by_token(cx, 1, [g, 1, plan.key]),
+            column: by_token(cx, 1, [g, plan.key, 1]),
             value: by_token(cx, 2, [g, 1, plan.value]),
             // Along the rows of the state.
             decay: plan.decay.map(|n| {
@@ -303,12 +294,8 @@ fn step(cx: &mut Emit<'_>, token: Token, mut state: TensorId) -> (TensorId, Tens
         let news = cx.elementwise(value, known, ElementWiseOp::Sub);
         value = cx.elementwise(news, beta, ElementWiseOp::Prod);
     }
-    let written = cx.one(Layer::MatrixMultiply {
-        a: token.key,
-        op_a: MatrixOp::Transpose,
-        b: value,
-        op_b: MatrixOp::None,
-    });
+    // No matrix product: of one head, TensorRT-RTX 1.7 recurses over it without end in a loop of dynamic length.
+    let written = cx.elementwise(token.column, value, ElementWiseOp::Prod);
     let state = cx.elementwise(state, written, ElementWiseOp::Sum);
     (attention::times(cx, token.query, state), state)
 }
@@ -401,6 +388,9 @@ mod tests {
         let open = open.dynamic(4, ["N", "T", "2"]).dynamic(5, ["N", "T", "2"]);
         assert_eq!(open.types(), ["f32[N x T x 12]", "f32[N x 2 x 4 x 3]"]);
         open.check(F32);
+        let one = of("gated", 9, 2, 1).input(noise([2, 1, 4, 3])).input(small([2, 9, 4]));
+        let one = one.dynamic(0, ["N", "T", "8"]).dynamic(1, ["N", "T", "4"]).dynamic(2, ["N", "T", "3"]);
+        one.dynamic(3, ["N", "1", "4", "3"]).dynamic(4, ["N", "T", "4"]).check(F32);
         let fresh = of("linear", 5, 2, 2).dynamic(0, ["N", "T", "8"]).dynamic(1, ["N", "T", "8"]);
         fresh.dynamic(2, ["N", "T", "6"]).check(F32);
     }
@@ -434,9 +424,10 @@ mod tests {
         of("gated", 2, 4, 2).refused(Code::INVALID);
         of("gated", 2, 4, 2).absent().input(small([2, 2, 4])).refused(Code::INVALID);
         of("square", 2, 4, 2).refused(Code::INVALID);
-        of("linear", 2, 4, 2).input(noise([2, 2, 3, 4])).refused(Code::INVALID);
+        of("linear", 2, 4, 2).input(noise([2, 2, 4])).refused(Code::INVALID);
+        assert!(of("linear", 2, 4, 2).input(noise([2, 2, 3, 4])).invalid().contains("axis 2 of input 3"));
         let none = Case::new("LinearAttention", 27).input(small([1, 1, 1])).int("q_num_heads", 0);
-        assert!(none.invalid().contains("0 heads"));
+        assert!(none.invalid().contains("number of heads"));
         assert!(of("linear", 2, 4, 2).dynamic(1, ["2", "2", "7"]).invalid().contains("a dim of 7"));
     }
 }

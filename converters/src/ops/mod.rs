@@ -39,6 +39,7 @@ mod gather;
 mod gather_elements;
 mod gather_nd;
 mod gemm;
+mod gemma_rotary_embedding;
 mod global_pool;
 mod grid_sample;
 mod group_norm;
@@ -67,6 +68,7 @@ mod nms;
 mod nonzero;
 mod one_hot;
 mod packed_attention;
+mod packed_multi_head_attention;
 mod pad;
 mod pool;
 mod pow;
@@ -80,8 +82,10 @@ mod random;
 mod range;
 mod recurrent;
 mod reduce;
+mod relative_position_bias;
 mod reshape;
 mod resize;
+mod restore_padding;
 mod reverse_sequence;
 mod rms_normalization;
 mod roi_align;
@@ -153,6 +157,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &gather_elements::GatherElements,
     &gather_nd::GatherNd,
     &gemm::Gemm,
+    &gemma_rotary_embedding::GemmaRotaryEmbedding,
     &global_pool::GlobalPool,
     &grid_sample::GridSample,
     &group_norm::GroupNorm,
@@ -181,6 +186,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &nonzero::NonZero,
     &one_hot::OneHot,
     &packed_attention::PackedAttention,
+    &packed_multi_head_attention::PackedMultiHeadAttention,
     &pad::Pad,
     &pool::Pool,
     &pow::Pow,
@@ -195,8 +201,10 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &recurrent::Recurrent,
     &recurrent::DynamicQuantizeLstm,
     &reduce::Reduce,
+    &relative_position_bias::RelativePositionBias,
     &reshape::Reshape,
     &resize::Resize,
+    &restore_padding::RestorePadding,
     &reverse_sequence::ReverseSequence,
     &rms_normalization::RmsNormalization,
     &roi_align::RoiAlign,

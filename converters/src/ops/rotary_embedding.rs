@@ -1,24 +1,30 @@
-//! RotaryEmbedding: pairs of elements turned by an angle that depends on the position (ai.onnx and com.microsoft).
+//! RotaryEmbedding (ai.onnx and com.microsoft), MRotaryEmbedding (com.microsoft): pairs of elements turned by an angle that
+//! depends on the position.
 //!
 //! X [n, h, s, d] T or [n, s, h·d] T, cos_cache [m, r/2] T, sin_cache [m, r/2] T, position_ids [n, s] i64  ->  Y like X
 //! Without position_ids (ai.onnx): cos_cache, sin_cache [n, s, r/2] T.
 //! com.microsoft: input, position_ids [n, s] or [1] (the first position) i64, cos_cache, sin_cache.
+//! MRotaryEmbedding: position_ids [3, n, s], of time, height, width; mrope_section and mrope_layout say which of them is for
+//! which column of the caches.
 //! Opsets: 23; com.microsoft 1.     TensorRT: ISliceLayer, IGatherLayer, IElementWiseLayer, IConcatenationLayer.
-//! Limits: heads and head size known; no packed batches, no scale.
+//! Limits: heads and head size known; no scale.
 
 use crate::{
     Converter, Def, Emit, Key, Outputs,
     ctx::{
         check, elementwise,
         extent::{self, DimPlan},
-        iota,
+        iota, reshape,
         rotary::{self, Rotation},
         shape,
     },
 };
 use trtc_bundle::{DType, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
-use trtc_network::{Layer, TensorId, layer::ElementWiseOp};
+use trtc_network::{
+    Layer, TensorId,
+    layer::{ElementWiseOp, GatherMode},
+};
 
 /// The converters.
 #[derive(Debug)]
@@ -51,6 +57,38 @@ enum Positions {
     Given,
     /// Counted from a first position. Holds the length.
     From(DimPlan),
+    /// Indices of rows, three lists of them. Holds which is for which column of the caches.
+    Streams(Vec<usize>),
+}
+
+fn has_streams(node: NodeView<'_>) -> bool {
+    node.op() == "MRotaryEmbedding"
+}
+
+/// Which of three lists of positions each of `columns` columns of the caches takes.
+fn streams(node: NodeView<'_>, columns: i64) -> Result<Vec<usize>, Refusal> {
+    let wrong = |why: String| Err(Refusal::new(Code::INVALID, why).slot("mrope_section"));
+    let Some(sections @ [a, b, c]) = node.attrs().ints("mrope_section") else {
+        return wrong("not three sections".into());
+    };
+    let sum = a.checked_add(*b).and_then(|sum| sum.checked_add(*c));
+    if sections.iter().any(|&size| size < 0) || sum != Some(columns) {
+        return wrong(format!("sections {sections:?} of {columns} columns"));
+    }
+    let chunked = |k: i64| usize::from(k >= *a) + usize::from(k >= a + b);
+    let interleaved = |k: i64| match k % 3 {
+        1 if k / 3 < *b => 1,
+        2 if k / 3 < *c => 2,
+        _ => 0,
+    };
+    match node.int("mrope_layout", 0) {
+        0 => Ok((0..columns).map(chunked).collect()),
+        1 => Ok((0..columns).map(interleaved).collect()),
+        other => {
+            let why = format!("there is no layout {other}");
+            Err(Refusal::new(Code::INVALID, why).slot("mrope_layout"))
+        }
+    }
 }
 
 fn is_contrib(node: NodeView<'_>) -> bool {
@@ -95,10 +133,14 @@ impl Converter for RotaryEmbedding {
     type Plan = Plan;
 
     const DEF: Def = Def {
-        keys: &[Key::onnx("RotaryEmbedding", 23), Key::of("com.microsoft", "RotaryEmbedding", 1)],
+        keys: &[
+            Key::onnx("RotaryEmbedding", 23),
+            Key::of("com.microsoft", "RotaryEmbedding", 1),
+            Key::of("com.microsoft", "MRotaryEmbedding", 1),
+        ],
         dtypes: check::FLOATS,
         layers: "ISliceLayer, IGatherLayer, IElementWiseLayer, IConcatenationLayer",
-        limits: "heads and head size known; no packed batches",
+        limits: "heads and head size known",
         refusals: &[
             Code::DTYPE_UNREPRESENTABLE,
             Code::DTYPE_KERNEL,
@@ -116,6 +158,19 @@ impl Converter for RotaryEmbedding {
     fn infer(&self, node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let slots = slots(node);
         let x = node.input(0).and_then(|x| x.shape()).unwrap_or_default();
+        let caches = node.input(slots.cos).and_then(|cos| cos.shape()).unwrap_or_default();
+        for (axis, dim) in caches.iter().enumerate() {
+            shape::demand(node, (slots.sin, axis), dim, cx)?;
+        }
+        if let ([batch, tokens, _] | [batch, _, tokens, _], [_, _, _]) = (x, caches) {
+            shape::demand(node, (slots.cos, 0), batch, cx)?;
+            shape::demand(node, (slots.cos, 1), tokens, cx)?;
+        }
+        if let ([batch, tokens, _] | [batch, _, tokens, _], true) = (x, has_streams(node)) {
+            for (axis, dim) in [(0, &Dim::Known(3)), (1, batch), (2, tokens)] {
+                shape::demand(node, (slots.ids, axis), dim, cx)?;
+            }
+        }
         if let ([batch, tokens, _] | [batch, _, tokens, _], Some(2)) =
             (x, node.input(slots.ids).and_then(|ids| ids.rank()))
         {
@@ -160,10 +215,7 @@ impl Converter for RotaryEmbedding {
             _ => {}
         }
         if is_contrib(node) {
-            if node.int("is_packed_batching", 0) != 0 {
-                let why = "sequences of several lengths, one behind the other";
-                return Err(Refusal::new(Code::ATTRIBUTE, why).slot("is_packed_batching"));
-            }
+            // is_packed_batching only lifts a check of lengths: positions are given all the same.
             if node.float("scale", 1.0) != 1.0 {
                 let why = "a scale, which ONNX Runtime does not heed";
                 return Err(Refusal::new(Code::ATTRIBUTE, why).slot("scale"));
@@ -174,6 +226,11 @@ impl Converter for RotaryEmbedding {
             Some(_) => {
                 let ids = elementwise::gate(node, slots.ids, "position_ids", &[DType::I64], target)?;
                 match ids.rank() {
+                    3 if has_streams(node) => Positions::Streams(streams(node, turned / 2)?),
+                    rank if has_streams(node) => {
+                        let why = format!("rank {rank}, not 3");
+                        return Err(Refusal::new(Code::RANK, why).slot("position_ids"));
+                    }
                     1 if is_contrib(node) => Positions::From(tokens),
                     2 => Positions::Given,
                     rank => {
@@ -195,7 +252,7 @@ impl Converter for RotaryEmbedding {
     fn emit(&self, plan: Plan, cx: &mut Emit<'_>) -> Outputs {
         let mut x = cx.input(0);
         if let Some(heads) = plan.split {
-            x = rotary::copied(cx, x, vec![0, 0, heads, -1]);
+            x = reshape::copying(cx, x, vec![0, 0, heads, -1]);
         }
         // One angle for all heads of a token.
         let heads_axis = if plan.split.is_some() { 2 } else { 1 };
@@ -205,11 +262,14 @@ impl Converter for RotaryEmbedding {
             if let Some(indices) = rows {
                 x = rotary::rows(cx, x, indices);
             }
+            if let Positions::Streams(streams) = &plan.positions {
+                x = mixed(cx, x, plan.slots.ids, streams);
+            }
             cx.one(Layer::Unsqueeze { x, axes: vec![heads_axis] })
         });
         let mut y = rotary::turn(cx, x, [cos, sin], &plan.rotation);
         if plan.split.is_some() {
-            y = rotary::copied(cx, y, vec![0, 0, -1]);
+            y = reshape::copying(cx, y, vec![0, 0, -1]);
         }
         vec![y]
     }
@@ -218,7 +278,7 @@ impl Converter for RotaryEmbedding {
 /// Indices of rows: [n, s] or [1, s].
 fn rows(cx: &mut Emit<'_>, plan: &Plan) -> Option<TensorId> {
     match &plan.positions {
-        Positions::Own => None,
+        Positions::Own | Positions::Streams(_) => None,
         Positions::Given => Some(cx.input(plan.slots.ids)),
         Positions::From(tokens) => {
             let first = cx.input(plan.slots.ids);
@@ -227,6 +287,27 @@ fn rows(cx: &mut Emit<'_>, plan: &Plan) -> Option<TensorId> {
             Some(cx.elementwise(count, first, ElementWiseOp::Sum))
         }
     }
+}
+
+/// Rows of a cache [m, r/2] whose columns take their position each from its own list: [n, s, r/2].
+fn mixed(cx: &mut Emit<'_>, cache: TensorId, ids: usize, streams: &[usize]) -> TensorId {
+    let data = cx.input(ids);
+    let mut all: Option<TensorId> = None;
+    for stream in (0..3usize).filter(|stream| streams.contains(stream)) {
+        let index = cx.scalar(DType::I64, 0, stream as f64);
+        let mode = GatherMode::Default;
+        let indices = cx.one(Layer::Gather { data, indices: index, axis: 0, mode, batch_dims: 0 });
+        let rows = rotary::rows(cx, cache, indices);
+        all = Some(match all {
+            None => rows,
+            Some(else_input) => {
+                let own: Vec<u8> = streams.iter().map(|&k| u8::from(k == stream)).collect();
+                let condition = cx.constant(DType::Bool, vec![1, 1, streams.len() as i64], own.into());
+                cx.one(Layer::Select { condition, then_input: rows, else_input })
+            }
+        });
+    }
+    all.unwrap_or(cache)
 }
 
 #[cfg(test)]
@@ -261,12 +342,36 @@ mod tests {
             with(rows.input(noise([2, 3, 4]))).check(F32);
             with(contrib(noise([2, 4, 3, 8]), ids(), 4)).check(F32);
             with(contrib(noise([2, 3, 32]), ids(), 4)).check(F32);
+            with(contrib(noise([2, 3, 32]), ids(), 4)).int("is_packed_batching", 1).check(F32);
             let first = with(contrib(noise([2, 3, 32]), i64s([1], &[4]), 2)).int("num_heads", 4);
             let first = first.int("rotary_embedding_dim", 4);
             first.dynamic(0, ["N", "S", "32"]).check(F32);
         }
         let half = Case::new("RotaryEmbedding", 23).input(noise16([2, 4, 3, 8])).input(noise16([2, 3, 4]));
         half.input(noise16([2, 3, 4])).check(F16);
+    }
+
+    #[test]
+    fn three_positions() {
+        let positions = i64s([3, 2, 3], &[0, 1, 2, 4, 3, 7, 5, 5, 1, 0, 2, 2, 6, 0, 3, 1, 7, 4]);
+        let of = |x: Tensor, sections: &[i64]| {
+            let case = Case::of("com.microsoft", "MRotaryEmbedding", 1).input(x).input(positions.clone());
+            let case = case.input(noise([8, 4])).input(noise([8, 4])).ints("mrope_section", sections);
+            case.int("num_heads", 4)
+        };
+        for layout in [0, 1] {
+            let with = |case: Case| case.int("mrope_layout", layout);
+            with(of(noise([2, 3, 32]), &[2, 1, 1])).check(F32);
+            with(of(noise([2, 3, 32]), &[1, 2, 1])).int("interleaved", 1).check(F32);
+            with(of(noise([2, 4, 3, 8]), &[4, 0, 0])).check(F32);
+            let open = with(of(noise([2, 3, 32]), &[2, 1, 1])).dynamic(0, ["N", "S", "32"]);
+            let open = open.dynamic(1, ["3", "M", "T"]);
+            assert_eq!(open.equalities(), ["M = N", "T = S"]);
+            open.dynamic(1, ["3", "N", "S"]).check(F32);
+        }
+        of(noise([2, 3, 32]), &[2, 1, 2]).refused(Code::INVALID);
+        of(noise([2, 3, 32]), &[2, 1, 1]).int("mrope_layout", 2).refused(Code::INVALID);
+        of(noise([2, 3, 32]), &[2, 1, 1]).dynamic(1, ["3", "2", "3", "1"]).refused(Code::RANK);
     }
 
     #[test]
@@ -280,7 +385,6 @@ mod tests {
         case.dynamic(3, ["6"]).refused(Code::RANK);
         onnx(noise([2, 3, 32]), 4).refused(Code::INVALID);
         onnx(noise([2, 32]), 4).refused(Code::RANK);
-        contrib(noise([2, 3, 32]), ids(), 4).int("is_packed_batching", 1).refused(Code::ATTRIBUTE);
         contrib(noise([2, 3, 32]), ids(), 4).float("scale", 2.0).refused(Code::ATTRIBUTE);
         contrib(noise([2, 3, 32]), ids(), 5).refused(Code::INVALID);
         let deep = Case::new("RotaryEmbedding", 23).input(noise([2, 4, 3, 8])).input(noise([3, 4]));
