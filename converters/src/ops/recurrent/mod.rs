@@ -7,6 +7,7 @@
 //! Limits: weights' dims known; no f32 matrix products on sm75.
 
 mod cell;
+mod lengths;
 mod quantised;
 
 use crate::{
@@ -19,14 +20,12 @@ use crate::{
 };
 use bytes::Bytes;
 use cell::{Activation, Cell, Kind, Weights};
+use lengths::Lengths;
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{Code, Diag, Dim, InferCx, Inferred, NodeView, Refusal};
 use trtc_network::{
     TensorId,
-    layer::{
-        ElementWiseOp, Extent, FillOp, Layer, LoopIterator, LoopOutput, LoopOutputKind, Recurrence, ReduceOp,
-        SampleMode, TripLimit,
-    },
+    layer::{Extent, Layer, LoopIterator, LoopOutput, LoopOutputKind, Recurrence, SampleMode, TripLimit},
 };
 
 /// The converter of the three.
@@ -149,7 +148,8 @@ fn inferred(node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, D
     }
     let of = |slot: usize, axis: usize| node.input(slot).and_then(|p| p.dim(axis)).cloned();
     let quantised = node.op() == "DynamicQuantizeLSTM";
-    let hidden = of(2, if quantised { 1 } else { 2 }).filter(|dim| dim.known().is_some());
+    let column = if quantised { 1 } else { 2 };
+    let hidden = of(2, column).filter(|dim| dim.known().is_some());
     let hidden = hidden.or(node.attrs().int("hidden_size").map(Dim::Known)).unwrap_or(Dim::Unknown);
     let batch_first = node.int("layout", 0) != 0;
     let (steps, batch) = match x {
@@ -157,6 +157,8 @@ fn inferred(node: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, D
         Some([b, s, _]) => (s.clone(), b.clone()),
         _ => (Dim::Unknown, Dim::Unknown),
     };
+    let inputs = x.map_or(Dim::Unknown, |x| x[2].clone());
+    shape::demand(node, (1, column), &inputs, cx)?;
     let batch_axis = usize::from(!batch_first);
     for place in [(4, 0), (5, batch_axis), (6, batch_axis)] {
         shape::demand(node, place, &batch, cx)?;
@@ -289,49 +291,6 @@ fn join(cx: &mut Emit<'_>, xs: Vec<TensorId>, axis: u32) -> TensorId {
     }
 }
 
-/// What the lengths of the rows say.
-struct Lengths {
-    /// [b] i32
-    lengths: TensorId,
-    /// [s, 1, 1] i32
-    steps: TensorId,
-    /// [s, b, 1] bool: whether step k lies within the row's length; of a quantised LSTM also whether the one before it does.
-    masks: Vec<TensorId>,
-    /// [b, 1] bool: whether the row has any step.
-    some: TensorId,
-}
-
-impl Lengths {
-    fn emit(cx: &mut Emit<'_>, plan: &Plan) -> Lengths {
-        let lengths = cx.input(4);
-        let shape = cx.extent(&ExtentPlan::Dims(vec![plan.length.clone()]));
-        let (alpha, beta) = (cx.scalar(DType::I32, 0, 0.0), cx.scalar(DType::I32, 1, 1.0));
-        let steps = cx.one(Layer::Fill { shape, op: FillOp::Linspace, alpha, beta, to: DType::I32 });
-        let steps = cx.one(Layer::Unsqueeze { x: steps, axes: vec![1, 2] });
-        let each = cx.one(Layer::Unsqueeze { x: lengths, axes: vec![0, 2] });
-        let mut masks = vec![cx.elementwise(steps, each, ElementWiseOp::Less)];
-        if plan.quantised.is_some() {
-            let one = cx.scalar(DType::I32, 3, 1.0);
-            let more = cx.elementwise(each, one, ElementWiseOp::Sum);
-            masks.push(cx.elementwise(steps, more, ElementWiseOp::Less));
-        }
-        let each = cx.one(Layer::Unsqueeze { x: lengths, axes: vec![1] });
-        let zero = cx.scalar(DType::I32, 2, 0.0);
-        let some = cx.elementwise(each, zero, ElementWiseOp::Greater);
-        Lengths { lengths, steps, masks, some }
-    }
-
-    /// X [s, b, i] with zeros behind the longest row: those steps have no share in its range.
-    fn shown(&self, cx: &mut Emit<'_>, x: TensorId) -> TensorId {
-        let (op, axes) = (ReduceOp::Max, vec![0]);
-        let longest = cx.one(Layer::Reduce { x: self.lengths, op, axes, keep_dims: true });
-        let longest = cx.with_rank(longest, 3);
-        let condition = cx.elementwise(self.steps, longest, ElementWiseOp::Less);
-        let else_input = cx.scalar(DType::F32, 3, 0.0);
-        cx.one(Layer::Select { condition, then_input: x, else_input })
-    }
-}
-
 /// Results of one direction.
 struct Run {
     /// [s, b, h]
@@ -449,7 +408,7 @@ fn looped(
     };
     let walk = |cx: &mut Emit<'_>, x: TensorId| {
         let info = cx.info(x).clone();
-        let current = cx.tensor(info.dtype, info.dims[1..].to_vec());
+        let current = cx.tensor(info.dtype, info.dims.get(1..).unwrap_or_default().to_vec());
         LoopIterator { x, current, axis: 0, reverse: reversed }
     };
     let x = walk(cx, projected);
@@ -590,8 +549,8 @@ mod tests {
             Case::new(op, 22).input(noise([1, 2, 3])).refused(Code::INVALID);
             let rank = Case::new(op, 22).input(noise([1; 9])).unranked(0);
             rank.refused(Code::RANK_UNKNOWN);
-            let high =
-                Case::new(op, 22).input(noise([1, 2, 3])).constant(noise([1; 9])).constant(noise([1, 2, 2]));
+            let high = Case::new(op, 22).input(noise([1, 2, 3]));
+            let high = high.constant(noise([1, 1, 3, 1, 1, 1, 1, 1, 1])).constant(noise([1, 2, 2]));
             high.refused(Code::RANK);
         }
     }
@@ -607,6 +566,10 @@ mod tests {
         assert_eq!(open.types(), ["f32[N x S x 1 x 2]", "f32[N x 1 x 2]"]);
         assert!(case("RNN", 3, 1, noise).str("direction", "up").invalid().contains("up"));
         assert!(Case::new("RNN", 22).input(noise([2])).invalid().contains("not 3"));
+        let wide = case("GRU", 3, 1, noise).dynamic(0, ["3", "N", "I"]);
+        assert_eq!(wide.equalities(), ["3 = I"]);
+        let unlike = case("GRU", 3, 1, noise).dynamic(0, ["S", "N", "2147483648"]);
+        assert!(unlike.invalid().contains("size 3, not 2147483648"));
     }
 
     #[test]

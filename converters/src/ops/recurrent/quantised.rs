@@ -223,9 +223,9 @@ mod tests {
         of(noise([1, 2, 3]), noise([1, 3, 8])).refused(Code::DTYPE_KERNEL);
         of(noise16([1, 2, 3]), w()).refused(Code::DTYPE_KERNEL);
         of(f64s([1, 2, 3], &[0.0; 6]), w()).refused(Code::DTYPE_UNREPRESENTABLE);
-        of(noise([1, 2, 3]), levels(DType::U8, [1, 8, 3])).refused(Code::SHAPE);
+        assert!(of(noise([1, 2, 3]), levels(DType::U8, [1, 8, 3])).invalid().contains("size 8, not 3"));
         of(noise([1, 2, 3]), w()).dynamic(1, ["1", "k", "8"]).refused(Code::DIM_UNKNOWN);
-        of(noise([1, 2, 3]), u8s([1; 9], &[1])).refused(Code::RANK);
+        of(noise([1, 2, 3]), u8s([1, 3, 1, 1, 1, 1, 1, 1, 1], &[1; 3])).refused(Code::RANK);
         let odd = front(3, 1, DType::U8).absent().absent().absent().absent().absent();
         odd.constant(f32s([3], &[1.0; 3])).refused(Code::SHAPE);
     }
