@@ -107,7 +107,6 @@ fn sequence_info(name: &str) -> trtc_onnx::ValueInfoProto {
     };
     let sequence = trtc_onnx::TypeValue::Sequence(Box::new(trtc_onnx::SequenceType {
         elem_type: Some(Box::new(element)),
-        ..trtc_onnx::SequenceType::default()
     }));
     trtc_onnx::ValueInfoProto {
         name: Some(name.into()),
