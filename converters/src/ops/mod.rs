@@ -64,6 +64,7 @@ mod ml_features;
 mod ml_linear_regressor;
 mod modulo;
 mod multi_head_attention;
+mod nhwc_max_pool;
 mod nms;
 mod nonzero;
 mod one_hot;
@@ -182,6 +183,7 @@ pub(crate) static OPS: &[&dyn Erased] = &[
     &ml_linear_regressor::LinearRegressor,
     &modulo::Modulo,
     &multi_head_attention::MultiHeadAttention,
+    &nhwc_max_pool::NhwcMaxPool,
     &nms::NonMaxSuppression,
     &nonzero::NonZero,
     &one_hot::OneHot,
