@@ -10,7 +10,8 @@ use crate::{
 };
 use trtc_bundle::{DType, Product, Target};
 use trtc_ir::{
-    Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, infer::ConstraintKind,
+    Code, Diag, Dim, Graph, InferCx, Inferred, Interval, NodeView, Refusal, Type, ValueId,
+    infer::ConstraintKind,
 };
 use trtc_network::layer::{Capture, Layer};
 
@@ -91,6 +92,26 @@ fn check_faults(node: NodeView<'_>, bodies: [&Graph; 2]) -> Result<(), Refusal> 
                 "`{inner}` in it, a loop, uses `{value}` from around it, for which TensorRT-RTX 1.7 finds no scope"
             );
             return Err(fault(why).slot(name).help("carry the value as a state"));
+        }
+    }
+    for (body, name) in bodies.into_iter().zip(BRANCHES) {
+        for id in body.node_ids().filter(|&id| body[id].op.domain.is_empty()) {
+            let inner = &body[id];
+            let outputs = || inner.outputs().iter().flatten();
+            let is_open = |id: &ValueId| {
+                body[*id].ty.shape().is_none_or(|dims| dims.iter().any(|d| d.known().is_none()))
+            };
+            let is_unread = |id: &ValueId| body[*id].users().is_empty() && !body.outputs().contains(id);
+            let why = match &*inner.op.op_type {
+                "If" if outputs().any(is_open) => {
+                    "with open dims, which TensorRT-RTX 1.7 does not build inside another If"
+                }
+                "Loop" | "Scan" if outputs().any(is_unread) => {
+                    "of which a result is not read, for which TensorRT-RTX 1.7 finds no scope"
+                }
+                _ => continue,
+            };
+            return Err(fault(format!("`{}` in it is one {why}", inner.name)).slot(name));
         }
     }
     for slot in 0..node.output_count() {
@@ -356,7 +377,7 @@ mod tests {
         twice(0).dynamic(1, ["N", "3"]).check(F32);
         twice(1).check(F32);
         // A loop in a branch that reads what is around it.
-        let looped = |captures: bool| {
+        let looped = |captures: bool, stacks: bool| {
             let mut body = Graph::new("body");
             body.add_input("i", Type::Unknown);
             let go = body.add_input("go", Type::Unknown);
@@ -370,19 +391,27 @@ mod tests {
             let next = node(&mut body, "Mul", 14, &[state, y]);
             body.add_output(go);
             body.add_output(next);
+            if stacks {
+                body.add_output(next);
+            }
             let count = graph.add_constant("count", i64s([], &[3]));
             let y = graph.add_value("y", Type::Unknown);
             let mut attrs = Attrs::new();
             attrs.set("body", Attr::Graph(Box::new(body)));
+            let mut outputs = vec![Some(y)];
+            if stacks {
+                outputs.push(Some(graph.add_value("all", Type::Unknown)));
+            }
             let op = OpKey::new("", "Loop");
-            graph.add_node(Node::new("loop", op, 25, attrs, [Some(count), None, Some(x)], [Some(y)]));
+            graph.add_node(Node::new("loop", op, 25, attrs, [Some(count), None, Some(x)], outputs));
             graph.add_output(y);
             either(true, branch("Neg", 13), graph)
         };
-        looped(false).check(F32);
-        let refusal = looped(true).refused(Code::KNOWN_FAULT);
+        looped(false, false).check(F32);
+        assert!(looped(false, true).refused(Code::KNOWN_FAULT).why.contains("not read"));
+        let refusal = looped(true, false).refused(Code::KNOWN_FAULT);
         assert!(refusal.why.contains("`loop`"), "{refusal}");
-        looped(true).target("tensorrt-11.3:sm89").layers();
+        looped(true, false).target("tensorrt-11.3:sm89").layers();
     }
 
     #[test]
@@ -429,6 +458,8 @@ mod tests {
         let y = outer.add_value("inner_y", Type::Unknown);
         outer.add_node(Node::new("inner", OpKey::new("", "If"), 25, attrs, [Some(flag)], [Some(y)]));
         outer.add_output(y);
+        let open = either(true, outer.clone(), branch("Abs", 13)).dynamic(1, ["N", "3"]);
+        assert!(open.refused(Code::KNOWN_FAULT).why.contains("open dims"));
         either(true, outer.clone(), branch("Abs", 13)).check(F32);
         either(false, outer, branch("Abs", 13)).check(F32);
     }
