@@ -74,6 +74,9 @@ pub fn compile(model: &Path, out: &Path, options: &Options, events: &dyn Events)
     let ((), seconds) = timed(|| {
         let mut assembly = Assembly::create(out, &source)?;
         assembly.whole_model(&source, &prepared.module)?;
+        if let Some(sizes) = &prepared.sizes {
+            assembly.sizes(sizes)?;
+        }
         for (built, report) in built.iter().zip(&reports) {
             let parts = TargetParts { partition: &built.partition, segments: &built.segments, report };
             assembly.target(&prepared.module, parts)?;

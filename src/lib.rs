@@ -6,6 +6,7 @@
 
 mod assemble;
 mod build;
+mod declared;
 mod diff;
 mod driver;
 mod error;

@@ -1,6 +1,9 @@
 //! From a file to a module that is ready to be partitioned.
 
-use crate::{Error, Options};
+use crate::{
+    Error, Options,
+    declared::{SizeCheck, size_check},
+};
 use std::{
     collections::HashSet,
     io::Read,
@@ -98,18 +101,34 @@ pub(crate) struct Prepared {
     pub sources: Vec<SourceNode>,
     /// Ranges of symbols, a line each.
     pub ranges: Vec<String>,
+    /// Sizes that a run has to check.
+    pub sizes: Option<SizeCheck>,
 }
 
 /// Infers, sets ranges, runs the passes.
 pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Error> {
     let invalid = |diags| Error::invalid(&source.path.display().to_string(), diags);
-    let mut module = source.loaded.module.clone();
+    let mut before = source.loaded.module.clone();
     if options.allow_f64_as_f32 {
-        passes::narrow::run(&mut module);
+        passes::narrow::run(&mut before);
     }
     let shapes = options.shapes.iter().map(|text| ShapeSpec::parse(text)).collect::<Result<Vec<_>, _>>();
     let shapes = shapes.map_err(|error| Error::input(format!("--shape {error}")))?;
-    let report = passes::prepare(&mut module, &shapes, Registry::get()).map_err(invalid)?;
+    let passed = |before: &Module| {
+        let mut module = before.clone();
+        let report = passes::prepare(&mut module, &shapes, Registry::get()).map_err(invalid)?;
+        Ok::<_, Error>((module, report))
+    };
+    let (mut module, mut report) = passed(&before)?;
+    let sizes = match size_check(&before, &module) {
+        Ok(sizes) => sizes,
+        Err(()) => {
+            // Declarations that no run can check are not believed.
+            before.distrusts = true;
+            (module, report) = passed(&before)?;
+            None
+        }
+    };
     passes::names::run(&mut module);
     let folded: HashSet<&str> = report.ledger.folded.iter().map(|gone| gone.node.as_str()).collect();
     let otherwise = |nodes: &[String]| match nodes.is_empty()
@@ -124,5 +143,5 @@ pub(crate) fn prepare(source: &Source, options: &Options) -> Result<Prepared, Er
         otherwise: otherwise(&node.nodes),
         nodes: node.nodes.clone(),
     });
-    Ok(Prepared { module, sources: sources.collect(), ranges: report.ranges.lines() })
+    Ok(Prepared { module, sources: sources.collect(), ranges: report.ranges.lines(), sizes })
 }

@@ -494,3 +494,74 @@ fn ranges_that_the_model_cannot_take_are_refused() {
     let float = said(Case { options: vec![("value", "scales=1,1,1..2..3,2")], ..float });
     assert!(float.contains("only those of i32 and i64"), "{float}");
 }
+
+/// What a model that declares its result says at its word, and where it breaks it.
+fn check_declared(
+    nodes: Vec<NodeProto>,
+    constants: Vec<TensorProto>,
+    declared: &[i64],
+    word: &[i64],
+    other: &[i64],
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let name = nodes[0].op_type.clone().unwrap();
+    let inputs =
+        [value_info("x", DType::F32, vec![4i64, 6, 1]), value_info("k", DType::I64, vec![word.len() as i64])];
+    let outputs = [value_info("y", DType::F32, declared.to_vec())];
+    let mut proto = model(18, graph("g", nodes, inputs, outputs, constants));
+    proto.graph.as_mut().unwrap().value_info = vec![value_info("inner", DType::F32, vec![4i64, 6, 5])];
+    let bytes = encode(&proto).unwrap();
+    let plain = SessionOptions::default().optimize(false);
+    let reference = Session::of_model(ModelSource::Bytes { model: &bytes, folder: None }, &plain).unwrap();
+    let (out, report) = compiled(folder.path(), &proto, &[]).unwrap();
+    assert!(report.targets[0].failures.is_empty(), "{name}: {:?}", report.targets[0].failures);
+    assert!(report.targets[0].totals.engine_nodes > 0, "{name}: nothing in an engine");
+    let values = |list: &[i64]| {
+        let list = Tensor::from_slice(&[list.len()], list).unwrap();
+        vec![("x".to_owned(), Value::Tensor(floats(&[4, 6, 1]))), ("k".to_owned(), Value::Tensor(list))]
+    };
+    for (session, how) in sessions(&out).unwrap() {
+        let (kept, broken) = (run(&session, &values(word)), run(&session, &values(other)));
+        let (kept_right, broken_right) =
+            (run(&reference, &values(word)).unwrap(), run(&reference, &values(other)).unwrap());
+        assert!(same(&kept.unwrap()[0], &kept_right[0]), "{name}, {how}");
+        match broken {
+            Ok(broken) => {
+                assert!(how == "whole model" && same(&broken[0], &broken_right[0]), "{name}, {how}")
+            }
+            Err(why) => {
+                let said =
+                    why.starts_with("the model declares `") && why.contains(&format!("with `k` = {other:?}"));
+                assert!(how != "whole model" && said, "{name}, {how}: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn models_that_break_their_declared_sizes_are_told_so() {
+    if !is_here() {
+        return;
+    }
+    let one = |op: &str, inputs: &[&str]| vec![node(op, inputs, &["y"], [])];
+    let list = |name: &str, values: &[i64]| tensor_i64(name, &[values.len() as i64], values);
+    check_declared(one("Reshape", &["x", "k"]), vec![], &[4, 6], &[4, 6], &[3, 8]);
+    check_declared(one("Expand", &["x", "k"]), vec![], &[4, 6, 5], &[1, 1, 5], &[1, 1, 3]);
+    check_declared(one("Tile", &["x", "k"]), vec![], &[4, 12, 1], &[1, 2, 1], &[2, 1, 1]);
+    check_declared(one("ReduceSum", &["x", "k"]), vec![], &[4, 1, 1], &[1], &[0]);
+    check_declared(one("Slice", &["x", "k", "ends"]), vec![list("ends", &[3])], &[2, 6, 1], &[1], &[2]);
+    check_declared(one("ConstantOfShape", &["k"]), vec![], &[2, 6], &[2, 6], &[3, 5]);
+    // The operand is computed in the engine.
+    let inner =
+        vec![node("Add", &["k", "one"], &["ends"], []), node("Slice", &["x", "zero", "ends"], &["y"], [])];
+    check_declared(inner, vec![list("one", &[1]), list("zero", &[0])], &[3, 6, 1], &[2], &[0]);
+    // What follows from a declared size was folded; here the size is that of a value inside.
+    let folded = vec![
+        node("Expand", &["x", "k"], &["inner"], []),
+        node("Shape", &["inner"], &["s"], []),
+        node("Cast", &["s"], &["f"], [attr_i("to", 1)]),
+        node("ReduceMax", &["x"], &["m"], [attr_i("keepdims", 0)]),
+        node("Mul", &["f", "m"], &["y"], []),
+    ];
+    check_declared(folded, vec![], &[3], &[1, 1, 5], &[1, 1, 3]);
+}

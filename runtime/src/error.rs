@@ -128,6 +128,20 @@ pub enum RunError {
         /// What is wanted: a number, or a range.
         expected: String,
     },
+    /// A value has other dims than the model declares, which the plan takes for granted.
+    #[error(
+        "the model declares `{value}` as {declared}, but {because} it is {given:?}; the bundle runs with the declared dims only, or as the whole model"
+    )]
+    Declared {
+        /// The value.
+        value: String,
+        /// Dims that the model declares: `[2, 3, ?]`.
+        declared: String,
+        /// What of the inputs makes the difference: `with ends = [7]`.
+        because: String,
+        /// Dims that these inputs give.
+        given: Vec<i64>,
+    },
     /// A tensor could not be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),

@@ -2,15 +2,20 @@
 
 mod schedule;
 
-use crate::{Error, build::BuiltSegment, prepare::Source};
+use crate::{
+    Error,
+    build::BuiltSegment,
+    declared::{Size, SizeCheck},
+    prepare::Source,
+};
 use bytes::Bytes;
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
 };
 use trtc_bundle::{
-    BundleWriter, Carried, DType, Element, LOCATION, Manifest, NetworkRef, Pinned, Segment, SegmentKind,
-    TargetPlan, ValueId, ValueInfo, ValueKind, WeightsRef,
+    BundleWriter, Carried, DType, Declared, DeclaredValue, Element, LOCATION, Manifest, NetworkRef, Pinned,
+    Segment, SegmentKind, TargetPlan, ValueId, ValueInfo, ValueKind, WeightsRef,
 };
 use trtc_frontends::onnx::export::{ExportError, ExportRequest, Exported, WeightPlacement, export};
 use trtc_ir::{Dim, Graph, Module, NodeId, Symbols, Tensor, Type, ValueId as IrValue};
@@ -65,6 +70,24 @@ impl Assembly {
             symbols: HashMap::new(),
             elements: HashSet::new(),
         })
+    }
+
+    /// What a run compares before it starts.
+    pub fn sizes(&mut self, check: &SizeCheck) -> Result<(), Error> {
+        let graph = &check.module.graph;
+        let part =
+            Part { name: "sizes", graph, nodes: None, inputs: graph.inputs(), outputs: graph.outputs() };
+        let exported = self.export(&check.module, part)?.map_err(|error| no_host(&error))?;
+        let graph = self.graph(&exported.model)?;
+        let dim = |dim: &Option<i64>| {
+            let number = dim.and_then(|dim| u64::try_from(dim).ok());
+            number.map_or(trtc_bundle::Dim::Unknown, trtc_bundle::Dim::Known)
+        };
+        let value = |size: &Size| {
+            DeclaredValue::new(&size.value, size.dims.iter().map(dim).collect(), size.inputs.clone())
+        };
+        self.manifest.declared = Some(Declared::new(graph, check.sizes.iter().map(value).collect()));
+        Ok(())
     }
 
     /// The whole model as one graph, for machines without a device, and the model's inputs and outputs.

@@ -161,6 +161,7 @@ fn as_json(bundle: &Bundle, path: &Path) -> Result<Value> {
         "inputs": manifest.inputs,
         "outputs": manifest.outputs,
         "symbols": manifest.symbols,
+        "declared": manifest.declared.as_ref().map(|declared| &declared.values),
         "pinned": manifest.pinned.iter().map(|pinned| &pinned.value).collect::<Vec<_>>(),
         "whole_model": graph(manifest.whole_model)?,
         "weights": {
@@ -192,6 +193,11 @@ fn text(bundle: &Bundle, path: &Path, out: &mut Out) -> Result<()> {
     for pinned in &manifest.pinned {
         let (name, shown) = (&pinned.value.name, show_type(&pinned.value));
         out.line(format_args!("constant {name}  {shown}, an input of the model"))?;
+    }
+    for value in manifest.declared.iter().flat_map(|declared| &declared.values) {
+        let dims: Vec<String> = value.dims.iter().map(ToString::to_string).collect();
+        let (name, dims) = (&value.name, dims.join(" x "));
+        out.line(format_args!("declared {name}  [{dims}], compared before each run"))?;
     }
     for symbol in &manifest.symbols {
         out.line(format_args!("range    {} = {}..{}..{}", symbol.text, symbol.min, symbol.opt, symbol.max))?;

@@ -85,7 +85,11 @@ impl Converter for Compress {
                 let most = along.as_ref().and_then(range);
                 let length = node.input(1).and_then(|condition| condition.dim(0)).and_then(range);
                 let most = most.zip(length).map(|(a, b)| a.min(b)).or(most).or(length);
-                cx.unbacked("count", Interval { min: Some(0), max: most })
+                match dims::declared(node, Dim::Unknown, 0, axis.unwrap_or(0)) {
+                    Dim::Unknown => cx.unbacked("count", Interval { min: Some(0), max: most }),
+                    // Left to the declaration.
+                    _ => Dim::Unknown,
+                }
             }
         };
         let to = match (node.attrs().int("axis"), x, axis) {

@@ -3,13 +3,14 @@
 mod edit;
 mod order;
 
-use crate::{attr::Attrs, dim::Dim, symbols::Symbols, tensor::Tensor, types::Type};
+use crate::{attr::Attrs, dim::Dim, infer::Declared, symbols::Symbols, tensor::Tensor, types::Type};
 use petgraph::{
     Direction,
     stable_graph::{NodeIndex, StableDiGraph},
 };
 use smallvec::SmallVec;
 use std::{
+    collections::BTreeMap,
     fmt,
     ops::{Index, IndexMut},
     sync::Arc,
@@ -215,6 +216,11 @@ pub struct Module {
     pub metadata: Vec<(String, String)>,
     /// Producer, IR version and the like, for reports: (`producer`, `pytorch 2.5`).
     pub origin: Vec<(String, String)>,
+    /// Outputs of nodes of the model's own graph, by the node's name and the slot, whose sizes inference took from what the
+    /// model declares: a run has to check them. Nodes that are gone since then are among them.
+    pub declared: BTreeMap<(Arc<str>, usize), Declared>,
+    /// Takes no sizes from what the model declares.
+    pub distrusts: bool,
 }
 
 impl Graph {

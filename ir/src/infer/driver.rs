@@ -1,6 +1,6 @@
 //! The walk over a module that asks each node's rule.
 
-use super::{Constraint, FRESH, Infer, InferCx, Inferred, Rules, node_path};
+use super::{Constraint, Declared, FRESH, Infer, InferCx, Inferred, Rules, node_path};
 use crate::{
     attr::Attrs,
     diag::Diag,
@@ -10,7 +10,10 @@ use crate::{
     types::Type,
     view::NodeView,
 };
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 /// Changes nodes during the walk, where their inputs are inferred already and their users not yet: a chain of any
 /// length folds in one walk.
@@ -77,6 +80,7 @@ fn walk(
         visiting: true,
         in_branches,
         backed,
+        declared: (!module.distrusts).then_some(&mut module.declared),
         constraints: Vec::new(),
         diags: Vec::new(),
     };
@@ -94,6 +98,8 @@ struct Driver<'a, 'v> {
     in_branches: bool,
     /// Symbols that are dims or elements of the model's inputs.
     backed: HashSet<Symbol>,
+    /// What is believed of the model's declarations; `None` where nothing is.
+    declared: Option<&'a mut BTreeMap<(Arc<str>, usize), Declared>>,
     constraints: Vec<Constraint>,
     diags: Vec<Diag>,
 }
@@ -158,9 +164,17 @@ impl Driver<'_, '_> {
                     fresh.push(self.symbols.unbacked(&name, *range, &fresh));
                 }
                 let outputs: Vec<Option<ValueId>> = graph[id].outputs().to_vec();
-                for (output, inferred) in outputs.into_iter().zip(list) {
-                    if let Some(output) = output {
-                        self.apply(graph, output, inferred, &fresh);
+                for (slot, (output, inferred)) in outputs.into_iter().zip(list).enumerate() {
+                    let Some(output) = output else { continue };
+                    let may_believe = path.is_empty() && self.backed.is_empty() && self.declared.is_some();
+                    let believed = self.apply(graph, output, inferred, &fresh, may_believe);
+                    if let (true, Some(declared)) = (may_believe, &mut self.declared) {
+                        let key = (graph[id].name.clone(), slot);
+                        match believed.then(|| Declared::of(graph, id, output)).flatten() {
+                            Some(found) => drop(declared.insert(key, found)),
+                            // It is known by now without the declaration.
+                            None => drop(declared.remove(&key)),
+                        }
                     }
                 }
             }
@@ -190,7 +204,7 @@ impl Driver<'_, '_> {
         let outputs: Vec<Option<ValueId>> = graph[id].outputs().to_vec();
         for (output, inferred) in outputs.into_iter().zip(types) {
             if let Some(output) = output {
-                self.apply(graph, output, inferred, &[]);
+                self.apply(graph, output, inferred, &[], false);
             }
         }
     }
@@ -262,7 +276,15 @@ impl Driver<'_, '_> {
         }
     }
 
-    fn apply(&self, graph: &mut Graph, output: ValueId, inferred: Inferred, fresh: &[Symbol]) {
+    /// Gives an output what was inferred of it, and what may be taken from its declaration; whether a size was.
+    fn apply(
+        &self,
+        graph: &mut Graph,
+        output: ValueId,
+        inferred: Inferred,
+        fresh: &[Symbol],
+        may_believe: bool,
+    ) -> bool {
         let settle = |dim: Dim| match dim {
             Dim::Expr(expr) if !fresh.is_empty() => {
                 Dim::Expr(expr).substitute(&|symbol| match symbol.0.checked_sub(FRESH) {
@@ -274,38 +296,59 @@ impl Driver<'_, '_> {
         };
         let mut ty = inferred.ty;
         settle_type(&mut ty, &settle);
-        self.refine(&mut ty, &graph[output].ty);
+        let believed = self.refine(&mut ty, &graph[output].ty, may_believe);
         let value = &mut graph[output];
         value.ty = ty;
         value.elements = inferred.elements.map(|list| list.into_iter().map(settle).collect());
+        believed
     }
 
-    /// Adds what the model declares. A declared number does not overrule arithmetic over the sizes of the inputs: models
-    /// keep the numbers of the example that they were exported with. It does say what a run-time size will be; of a
-    /// declaration that is wrong in one number, nothing is believed.
-    fn refine(&self, ty: &mut Type, declared: &Type) {
-        if let (Type::Tensor(ours), Type::Tensor(declared)) = (&mut *ty, declared)
-            && let (Some(ours), Some(declared)) = (&mut ours.shape, &declared.shape)
-            && ours.len() == declared.len()
-        {
-            let wrong = |(ours, declared): (&Dim, &Dim)| {
-                ours.known().zip(declared.known()).is_some_and(|(a, b)| a != b)
-            };
-            let believed = !ours.iter().zip(declared).any(wrong);
-            for (dim, declared) in ours.iter_mut().zip(declared).filter(|_| believed) {
-                let mut open = false;
-                dim.for_each_symbol(&mut |symbol| open |= !self.backed.contains(&symbol));
-                if *dim == Dim::Unknown || (open && declared.known().is_some()) {
-                    *dim = declared.clone();
-                }
-            }
-        } else {
+    /// Adds what the model declares. A number says what a size of the run will be where `may_believe`: models with open
+    /// dims keep the numbers of the example that they were exported with, and inside of bodies nothing checks them. Whether
+    /// a number was taken. Of a declaration that is wrong in one number, nothing is believed. Arithmetic over the sizes of
+    /// the inputs, and sizes that only data decide, stand as they are.
+    fn refine(&self, ty: &mut Type, declared: &Type, may_believe: bool) -> bool {
+        let (Type::Tensor(ours), Type::Tensor(declared)) = (&mut *ty, declared) else {
             ty.refine(declared);
-            return;
+            return false;
+        };
+        ours.dtype = ours.dtype.or(declared.dtype);
+        let Some(declared) = &declared.shape else { return false };
+        let ours = ours.shape.get_or_insert_with(|| vec![Dim::Unknown; declared.len()]);
+        let wrong =
+            |(ours, declared): (&Dim, &Dim)| ours.known().zip(declared.known()).is_some_and(|(a, b)| a != b);
+        if ours.len() != declared.len() || ours.iter().zip(declared).any(wrong) {
+            return false;
         }
-        if let (Type::Tensor(ours), Type::Tensor(declared)) = (ty, declared) {
-            ours.dtype = ours.dtype.or(declared.dtype);
+        let mut believed = false;
+        for (dim, declared) in ours.iter_mut().zip(declared).filter(|(dim, _)| **dim == Dim::Unknown) {
+            // That a size is one of the inputs' is as much of a promise as a number; another name says nothing.
+            let mut is_name = true;
+            declared.for_each_symbol(&mut |symbol| is_name &= !self.backed.contains(&symbol));
+            match declared {
+                Dim::Known(_) if !may_believe => {}
+                Dim::Known(_) => {
+                    *dim = declared.clone();
+                    believed = true;
+                }
+                declared if is_name => *dim = declared.clone(),
+                _ => {}
+            }
         }
+        believed
+    }
+}
+
+impl Declared {
+    /// An output of a node, whose dims are known; `None` where one is not.
+    fn of(graph: &Graph, id: NodeId, output: ValueId) -> Option<Declared> {
+        let input = |value: &Option<ValueId>| {
+            let ty = &graph[(*value)?].ty;
+            Some((ty.dtype()?, ty.static_shape()?))
+        };
+        let inputs = graph[id].inputs().iter().map(input).collect();
+        let known = |dim: &Dim| dim.known();
+        Some(Declared { dims: graph[output].ty.shape()?.iter().map(known).collect(), inputs })
     }
 }
 

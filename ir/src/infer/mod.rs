@@ -10,6 +10,7 @@ use crate::{
     view::NodeView,
 };
 use std::sync::Arc;
+use trtc_bundle::DType;
 
 pub(crate) use driver::{Visitor, every_diag, infer_with, put_attrs, take_attrs, taken_branch};
 
@@ -26,6 +27,15 @@ impl From<Type> for Inferred {
     fn from(ty: Type) -> Inferred {
         Inferred { ty, elements: None }
     }
+}
+
+/// An output of a node whose sizes only the run tells, and the model declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its dims; `None` for those that are not known for all that.
+    pub dims: Vec<Option<i64>>,
+    /// Dtype and dims of the node's inputs, where they are known.
+    pub inputs: Vec<Option<(DType, Vec<i64>)>>,
 }
 
 /// What rules may do besides looking.

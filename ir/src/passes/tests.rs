@@ -41,6 +41,7 @@ impl Rules for Toy {
         match op_type {
             "Relu" | "Identity" => Some(&Same),
             "NonZero" => Some(&Unbacked),
+            "Open" => Some(&Open),
             "Loop" => Some(&ToyLoop),
             "Grow" => Some(&Grow),
             "Row" => Some(&Row),
@@ -66,6 +67,15 @@ impl Infer for Unbacked {
     fn infer(&self, _: NodeView<'_>, cx: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
         let n = cx.unbacked("n", Interval::new(0, 10));
         Ok(vec![Type::tensor(DType::I64, vec![Dim::Known(1), n]).into()])
+    }
+}
+
+/// A size that the run gives as a value.
+struct Open;
+
+impl Infer for Open {
+    fn infer(&self, _: NodeView<'_>, _: &mut InferCx<'_>) -> Result<Vec<Inferred>, Diag> {
+        Ok(vec![Type::tensor(DType::I64, vec![Dim::Known(1), Dim::Unknown]).into()])
     }
 }
 
@@ -483,9 +493,37 @@ fn declared_numbers_do_not_overrule_symbols_of_inputs() {
     let found = add(g, "found", "NonZero", vec![], &[y]);
     g[found].ty = Type::tensor(DType::I64, known(&[1, 3]));
     g.add_output(found);
+    let open = add(g, "open", "Open", vec![], &[y]);
+    g[open].ty = Type::tensor(DType::I64, known(&[1, 3]));
+    g.add_output(open);
     run(&mut module);
     assert_eq!(module.graph[y].ty.shape().unwrap(), [n]);
-    assert_eq!(module.graph[found].ty.static_shape(), Some(vec![1, 3]));
+    // Neither sizes that data decide, nor what an exporter's example may have left.
+    assert_eq!(module.graph[found].ty.show(&module.symbols), "i64[1 x found.n]");
+    assert_eq!(module.graph[open].ty.show(&module.symbols), "i64[1 x ?]");
+    assert!(module.declared.is_empty());
+}
+
+#[test]
+fn declared_sizes_are_believed_and_noted_where_no_dim_is_open() {
+    let model = |distrusts| {
+        let mut module = Module { distrusts, ..Module::default() };
+        let g = &mut module.graph;
+        let x = g.add_input("x", f32_type(&[4]));
+        let open = add(g, "open", "Open", vec![], &[x]);
+        g[open].ty = Type::tensor(DType::I64, known(&[1, 3]));
+        g.add_output(open);
+        run(&mut module);
+        (module.graph[open].ty.show(&module.symbols), module.declared)
+    };
+    let (shown, declared) = model(false);
+    assert_eq!(shown, "i64[1 x 3]");
+    let declared: Vec<_> = declared.into_iter().collect();
+    let [((node, 0), declared)] = &declared[..] else { panic!("{declared:?}") };
+    assert_eq!((&**node, &declared.dims[..]), ("open", &[Some(1), Some(3)][..]));
+    assert_eq!(declared.inputs, [Some((DType::F32, vec![4]))]);
+    let (shown, declared) = model(true);
+    assert_eq!((shown.as_str(), declared.len()), ("i64[1 x ?]", 0));
 }
 
 #[test]
@@ -493,12 +531,12 @@ fn of_a_declaration_with_a_wrong_number_nothing_is_believed() {
     let mut module = Module::default();
     let g = &mut module.graph;
     let x = g.add_input("x", Type::tensor(DType::F32, vec![Dim::Known(3)]));
-    let found = add(g, "found", "NonZero", vec![], &[x]);
+    let found = add(g, "found", "Open", vec![], &[x]);
     // The first dim is 1, whatever the model says; so the second may be anything, too.
     g[found].ty = Type::tensor(DType::I64, known(&[2, 3]));
     g.add_output(found);
     run(&mut module);
-    assert_eq!(module.graph[found].ty.show(&module.symbols), "i64[1 x found.n]");
+    assert_eq!(module.graph[found].ty.show(&module.symbols), "i64[1 x ?]");
 }
 
 #[test]

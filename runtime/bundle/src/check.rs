@@ -33,6 +33,9 @@ pub(crate) fn check(manifest: &Manifest, end: u64) -> Check {
             format!("`{}` ranges over {}..{}..{}", symbol.text, symbol.min, symbol.opt, symbol.max)
         })?;
     }
+    if let Some(declared) = &manifest.declared {
+        section(declared.graph, SectionKind::Graph)?;
+    }
     for input in &manifest.inputs {
         let Some(elements) = &input.elements else { continue };
         let count =

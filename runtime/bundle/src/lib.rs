@@ -29,9 +29,9 @@ pub use hash::{Hash, HashError};
 pub use header::FORMAT_VERSION;
 pub use location::{LOCATION, LOCATION_LEN};
 pub use manifest::{
-    Block, Carried, Dim, Element, Manifest, ModelInfo, NetworkRef, Pinned, ScanAxis, Section, SectionId,
-    SectionKind, Segment, SegmentId, SegmentKind, Step, Symbol, TargetPlan, ValueId, ValueInfo, ValueKind,
-    WeightsEntry, WeightsId,
+    Block, Carried, Declared, DeclaredValue, Dim, Element, Manifest, ModelInfo, NetworkRef, Pinned, ScanAxis,
+    Section, SectionId, SectionKind, Segment, SegmentId, SegmentKind, Step, Symbol, TargetPlan, ValueId,
+    ValueInfo, ValueKind, WeightsEntry, WeightsId,
 };
 pub use map::MappedFile;
 pub use read::Bundle;

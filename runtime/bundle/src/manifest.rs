@@ -106,6 +106,9 @@ pub struct Manifest {
     /// Inputs of the source model that were given one value for good.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<Pinned>,
+    /// Sizes that are known because the model declares them, and what computes them from the inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Declared>,
     /// The whole model as one host graph, for machines without a device.
     #[serde(default)]
     pub whole_model: Option<SectionId>,
@@ -209,6 +212,43 @@ pub enum Element {
     Text(String),
     /// `null`: any number.
     Unknown,
+}
+
+/// Sizes that plans take for granted because the model declares them. Whoever runs a plan compares first; the whole-model
+/// graph needs none of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Declared {
+    /// A host graph from inputs of the model, by their names, to the dims of each of `values` (i64), in their order.
+    pub graph: SectionId,
+    /// What is declared.
+    pub values: Vec<DeclaredValue>,
+}
+
+/// A value whose dims the model declares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeclaredValue {
+    /// Its name.
+    pub name: String,
+    /// Its dims; [`Dim::Unknown`] where they may be anything.
+    pub dims: Vec<Dim>,
+    /// Inputs of the model that they follow from.
+    pub inputs: Vec<String>,
+}
+
+impl Declared {
+    /// A graph, and what its outputs have to be.
+    pub fn new(graph: SectionId, values: Vec<DeclaredValue>) -> Declared {
+        Declared { graph, values }
+    }
+}
+
+impl DeclaredValue {
+    /// A value, its dims, and the inputs that they follow from.
+    pub fn new(name: impl Into<String>, dims: Vec<Dim>, inputs: Vec<String>) -> DeclaredValue {
+        DeclaredValue { name: name.into(), dims, inputs }
+    }
 }
 
 /// An input of the source model that always has the same value, and so is no input of the bundle.
@@ -419,6 +459,7 @@ impl Manifest {
             outputs: Vec::new(),
             symbols: Vec::new(),
             pinned: Vec::new(),
+            declared: None,
             whole_model: None,
             targets: Vec::new(),
             sections: Vec::new(),

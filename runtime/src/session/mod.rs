@@ -5,6 +5,7 @@ mod check;
 mod control;
 mod exec;
 mod program;
+mod sizes;
 
 use crate::{
     device::Devices,
@@ -16,6 +17,7 @@ use crate::{
 use check::{Bound, InputCheck};
 use exec::Frame;
 use program::{Parts, Program};
+use sizes::SizeCheck;
 use smallvec::SmallVec;
 use std::{
     collections::HashMap,
@@ -183,6 +185,8 @@ impl Outputs {
 pub struct Session {
     program: Program,
     check: InputCheck,
+    /// What the model declares and the plan takes for granted.
+    sizes: Option<SizeCheck>,
     inputs: Arc<[ValueInfo]>,
     outputs: Arc<[ValueInfo]>,
     backend: Arc<dyn HostBackend>,
@@ -228,11 +232,18 @@ impl Session {
             let plan = loader.plan()?;
             Program::new(plan, loader.parts(plan)?)?
         };
+        let sizes = match &manifest.declared {
+            Some(declared) if mode != Mode::WholeModel => {
+                let graph = loader.graph("sizes", &bundle.graph(declared.graph)?)?;
+                Some(SizeCheck::new(graph, declared, &manifest.inputs)?)
+            }
+            _ => None,
+        };
         // The backend has opened the file by its path: it must have been this one.
         bundle.check_in_place()?;
         let check = InputCheck::new(&manifest.inputs, &manifest.symbols);
         let ports = (manifest.inputs.as_slice().into(), manifest.outputs.as_slice().into());
-        Ok(Session::ready(program, check, ports, backend, mode, options.timing))
+        Ok(Session { sizes, ..Session::ready(program, check, ports, backend, mode, options.timing) })
     }
 
     /// Makes any ONNX model ready to run as one graph.
@@ -257,7 +268,17 @@ impl Session {
         mode: Mode,
         timing: bool,
     ) -> Session {
-        Session { program, check, inputs, outputs, backend, mode, timing, contexts: Mutex::default() }
+        Session {
+            program,
+            check,
+            sizes: None,
+            inputs,
+            outputs,
+            backend,
+            mode,
+            timing,
+            contexts: Mutex::default(),
+        }
     }
 
     /// The model's inputs, in its order.
@@ -328,7 +349,9 @@ impl Session {
             values: vec![Value::Nothing; self.program.slots.len()],
             bound: vec![None; self.check.symbols()],
         });
-        let result = self.check.check(inputs, &mut context.bound).and_then(|()| {
+        let checked = self.check.check(inputs, &mut context.bound);
+        let checked = checked.and_then(|()| self.sizes.as_ref().map_or(Ok(()), |sizes| sizes.check(inputs)));
+        let result = checked.and_then(|()| {
             let Context { arena, values, .. } = &mut context;
             self.program.run(&mut Frame { inputs, outputs, arena, values, timing: self.timing })
         });

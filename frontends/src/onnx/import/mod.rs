@@ -87,6 +87,7 @@ pub fn import(file: &OnnxFile) -> Result<Imported, Vec<Diag>> {
             .filter(|(_, value)| !value.is_empty())
             .map(|(key, value)| (key.to_owned(), value))
             .collect(),
+        ..Module::default()
     };
     Ok(Imported { module, sources: importer.sources })
 }
