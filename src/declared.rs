@@ -113,6 +113,11 @@ impl Copy<'_> {
     fn size(&mut self, node: NodeId, slot: usize, declared: &Declared) -> Option<Size> {
         let from = self.from;
         let has_bodies = from[node].attrs.graphs().next().is_some();
+        // The sizes of a reduction are those of a sum, which takes empty tensors whatever their elements are.
+        let is_reduction = from[node].op.op_type.starts_with("Reduce") && from[node].op.domain.is_empty();
+        let is_zeros = |k: usize| is_reduction && k == 0;
+        let op = (is_reduction && declared.inputs.first().is_some_and(Option::is_some))
+            .then(|| (OpKey::new("", "ReduceSum"), 13));
         let mut inputs = Vec::new();
         let mut operands: Vec<ValueId> = Vec::new();
         for (k, input) in from[node].inputs().iter().enumerate() {
@@ -122,6 +127,7 @@ impl Copy<'_> {
             };
             let known = declared.inputs.get(k).and_then(Option::as_ref);
             let made = match known {
+                Some((_, dims)) if is_zeros(k) => self.zeros(DType::F32, dims)?,
                 Some((dtype, dims)) if !has_bodies && !self.is_size(node, input, *dtype, dims.len()) => {
                     self.zeros(*dtype, dims)?
                 }
@@ -133,7 +139,7 @@ impl Copy<'_> {
             inputs.push(Some(made));
         }
         operands.extend(from[node].captured());
-        let outputs = self.copy(node, inputs)?;
+        let outputs = self.copy(node, inputs, op)?;
         let y = *outputs.get(slot)?.as_ref()?;
         self.count += 1;
         let dims = self.to.add_value(
@@ -181,7 +187,7 @@ impl Copy<'_> {
                 .into_iter()
                 .map(|input| input.map_or(Some(None), |input| self.value(input).map(Some)))
                 .collect::<Option<Vec<_>>>()?;
-            let outputs = self.copy(node, inputs)?;
+            let outputs = self.copy(node, inputs, None)?;
             for (from, to) in self.from[node].outputs().to_vec().into_iter().zip(&outputs) {
                 if let (Some(from), Some(to)) = (from, to) {
                     self.made.insert(from, *to);
@@ -193,8 +199,13 @@ impl Copy<'_> {
         Some(made)
     }
 
-    /// A copy of a node with other inputs; its outputs.
-    fn copy(&mut self, id: NodeId, inputs: Vec<Option<ValueId>>) -> Option<Vec<Option<ValueId>>> {
+    /// A copy of a node with other inputs, and perhaps of another operator; its outputs.
+    fn copy(
+        &mut self,
+        id: NodeId,
+        inputs: Vec<Option<ValueId>>,
+        op: Option<(OpKey, u32)>,
+    ) -> Option<Vec<Option<ValueId>>> {
         self.count += 1;
         if self.count > MOST_NODES {
             return None;
@@ -220,7 +231,7 @@ impl Copy<'_> {
                 Some(self.to.add_value(&format!("value_{at}_{slot}"), ty))
             })
             .collect();
-        let (op, version) = (node.op.clone(), node.since_version);
+        let (op, version) = op.unwrap_or_else(|| (node.op.clone(), node.since_version));
         let name = format!("{}/{at}", node.name);
         self.to.add_node(Node::new(&name, op, version, attrs, inputs, outputs.iter().copied()));
         Some(outputs)

@@ -12,6 +12,7 @@
 mod converter;
 pub mod ctx;
 mod emit;
+mod hint;
 pub mod lower;
 mod ops;
 pub mod registry;

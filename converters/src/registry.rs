@@ -2,6 +2,7 @@
 
 use crate::{
     converter::{Def, Erased},
+    hint::with_hint,
     lower::{SegmentIo, lower},
     ops::OPS,
 };
@@ -102,7 +103,7 @@ impl Oracle for Registry {
         if target.product() == Product::Host {
             return Err(Refusal::new(Code::HOST_TARGET, "the target has no engines"));
         }
-        self.converter(node)?.plan(node, target).map(drop)
+        self.converter(node)?.plan(node, target).map(drop).map_err(|refusal| with_hint(node, refusal))
     }
 
     fn check_segment(

@@ -146,6 +146,11 @@ fn an_input_that_always_has_one_value_is_a_constant() {
     };
     let open = placed(&[]);
     assert_eq!((open["placement"].as_str(), open["code"].as_str()), (Some("host"), Some("E0402")), "{open}");
+    let help = open["help"].as_str().unwrap();
+    assert_eq!(
+        help,
+        "--value k=N makes it a constant; where it is a size, --value k=MIN..MAX gives its range"
+    );
     assert_eq!(placed(&["--value", "k=3"])["placement"], "engine");
     let bundle = folder.path("m.trtc").to_str().unwrap().to_owned();
     trtc(&["compile", &model, "--value", "k=3", "--target", "host", "-o", &bundle]).code(0);

@@ -1,4 +1,5 @@
-//! The same case with symbols for sizes: which sizes may change is found by asking ONNX Runtime.
+//! The same case with symbols for sizes, and with ranges for sizes that are elements of an input: which may change is found
+//! by asking ONNX Runtime.
 
 use crate::{
     cases::{DataSet, Facts},
@@ -16,7 +17,7 @@ use trtc_runtime::{Input, Mode, Session, SessionOptions, Tensor, Value, host::Mo
 /// A larger size gives larger sums; results are compared with ONNX Runtime's own, in another order of summation.
 const OTHER_SIZE: Facts = Facts { plain: false, rtol: 2e-3, atol: 1e-5 };
 
-/// Compiles the case with symbols, and runs it at its own and at another size.
+/// Compiles the case with symbols, then with ranges of values, and runs it at its own and at another size.
 pub fn run_dynamic(
     model: &ModelProto,
     sets: &[DataSet],
@@ -24,6 +25,35 @@ pub fn run_dynamic(
     folder: &Path,
     worker: &Path,
 ) -> Status {
+    let dims = run_dims(model, sets, facts, folder, worker);
+    if !matches!(dims, Status::Right | Status::Skipped(_)) {
+        return dims;
+    }
+    match sets.first().and_then(|set| other_values(model, set)) {
+        None => dims,
+        Some((bytes, other, values)) => {
+            let path = folder.join("values.onnx");
+            if let Err(error) = std::fs::write(&path, &bytes) {
+                return Status::wrong("setup", error);
+            }
+            let with = values.join(" ");
+            let options = |options| values.iter().cloned().fold(options, trtc::Options::value);
+            let made = match compile(&path, folder, worker, options) {
+                Ok((report, bundle)) => match soundness(&report) {
+                    Status::Wrong(kind, text) => Status::Wrong(kind, text),
+                    _ => runs_right(&report, &bundle, [(&sets[0], facts), (&other, OTHER_SIZE)], facts),
+                },
+                Err(status) => status,
+            };
+            match made {
+                Status::Wrong(kind, text) => Status::Wrong(kind, format!("--value {with}: {text}")),
+                status => status,
+            }
+        }
+    }
+}
+
+fn run_dims(model: &ModelProto, sets: &[DataSet], facts: Facts, folder: &Path, worker: &Path) -> Status {
     let Some(set) = sets.first() else { return Status::Skipped("no data".into()) };
     let sizes = sizes(set);
     if sizes.is_empty() {
@@ -52,18 +82,28 @@ pub fn run_dynamic(
         with = "ranges as given";
     }
     let Some((report, bundle)) = compiled else { return Status::wrong("setup", "not compiled") };
+    runs_right(&report, &bundle, [(set, facts), (&other, OTHER_SIZE)], facts)
+}
+
+/// Runs a data set at the case's size, and one at another.
+fn runs_right(
+    report: &trtc::Report,
+    bundle: &trtc::Bundle,
+    [(set, own), (other, at_other)]: [(&DataSet, Facts); 2],
+    facts: Facts,
+) -> Status {
     let segments = SessionOptions::default().optimize(false).mode(Mode::Segments);
     let mut all = vec![(segments, "segments")];
     if report.targets.iter().any(|target| target.totals.engines > 0) {
-        match networks(&bundle) {
+        match networks(bundle) {
             Ok(options) => all.push((options, "networks")),
             Err(status) => return status,
         }
     }
     for (options, name) in all {
-        let given = if name == "networks" { raised(facts) } else { facts };
-        for (set, facts, which) in [(set, given, "the case's size"), (&other, OTHER_SIZE, "another size")] {
-            if let Status::Wrong(kind, text) = run(&bundle, &options, std::slice::from_ref(set), facts) {
+        let given = if name == "networks" { raised(facts) } else { own };
+        for (set, facts, which) in [(set, given, "the case's size"), (other, at_other, "another size")] {
+            if let Status::Wrong(kind, text) = run(bundle, &options, std::slice::from_ref(set), facts) {
                 return Status::Wrong(kind, format!("{name}, at {which}: {text}"));
             }
         }
@@ -128,6 +168,73 @@ fn find_other(
         sizes.iter().copied().filter(|&size| attempt(&BTreeSet::from([size])).is_some()).collect();
     let first = single.iter().copied().next()?;
     attempt(&single).or_else(|| attempt(&BTreeSet::from([first])))
+}
+
+/// Most elements of an input that are changed.
+const MOST_ELEMENTS: usize = 8;
+
+/// The encoded model without the shapes of its results, other values for the elements of integer inputs on which these
+/// shapes depend, and the ranges that hold both.
+fn other_values(model: &ModelProto, set: &DataSet) -> Option<(Vec<u8>, DataSet, Vec<String>)> {
+    let bytes = with_symbols(model, set, &BTreeSet::new(), false)?;
+    let shapes = |outputs: &[(String, Value)]| -> Option<Vec<Vec<usize>>> {
+        outputs.iter().map(|(_, value)| Some(value.as_tensor()?.dims().to_vec())).collect()
+    };
+    let is_empty = |shapes: &[Vec<usize>]| shapes.iter().flatten().any(|&dim| dim == 0);
+    let mut outputs = reference(&bytes, &set.inputs)?;
+    let mut inputs = set.inputs.clone();
+    let mut changed = false;
+    for at in 0..inputs.len() {
+        let list = integers(&inputs[at].1).unwrap_or_default();
+        for k in (0..list.len()).filter(|_| list.len() <= MOST_ELEMENTS) {
+            let own = list[k];
+            for other in [own.saturating_add(1), own.saturating_mul(2), own - 1] {
+                if own < 0 || other < 0 || other == own {
+                    continue;
+                }
+                let mut trial = inputs.clone();
+                trial[at].1 = replaced(&trial[at].1, k, other)?;
+                let Some(found) = reference(&bytes, &trial) else { continue };
+                let (before, after) = (shapes(&outputs)?, shapes(&found)?);
+                if before != after && !is_empty(&before) && !is_empty(&after) {
+                    (inputs, outputs, changed) = (trial, found, true);
+                    break;
+                }
+            }
+        }
+    }
+    let ranges = set.inputs.iter().zip(&inputs).filter_map(|((name, own), (_, other))| {
+        let (own, other) = (integers(own)?, integers(other)?);
+        let element = |(a, b): (&i64, &i64)| match a == b {
+            true => a.to_string(),
+            false => format!("{}..{a}..{}", a.min(b), a.max(b)),
+        };
+        (own != other)
+            .then(|| format!("{name}={}", own.iter().zip(&other).map(element).collect::<Vec<_>>().join(",")))
+    });
+    let ranges = ranges.collect();
+    changed.then_some((bytes, DataSet { inputs, outputs }, ranges))
+}
+
+/// Elements of an integer tensor of rank 0 or 1.
+fn integers(value: &Value) -> Option<Vec<i64>> {
+    let tensor = value.as_tensor().filter(|tensor| tensor.dims().len() <= 1)?;
+    match tensor.dtype() {
+        DType::I64 => Some(tensor.as_slice::<i64>()?.to_vec()),
+        DType::I32 => Some(tensor.as_slice::<i32>()?.iter().map(|&v| v.into()).collect()),
+        _ => None,
+    }
+}
+
+fn replaced(value: &Value, k: usize, element: i64) -> Option<Value> {
+    let tensor = value.as_tensor()?;
+    let mut list = integers(value)?;
+    list[k] = element;
+    let changed = match tensor.dtype() {
+        DType::I64 => Tensor::from_slice(tensor.dims(), &list),
+        _ => Tensor::from_slice(tensor.dims(), &list.iter().map(|&v| v as i32).collect::<Vec<_>>()),
+    };
+    changed.ok().map(Value::Tensor)
 }
 
 /// The model with the symbol `s<size>` for each chosen size of an input; shapes of other values are left open.
