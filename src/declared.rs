@@ -226,7 +226,10 @@ impl Copy<'_> {
             .enumerate()
             .map(|(slot, output)| {
                 // The dims that the model declares are what is in question.
-                let dtype = self.from[(*output)?].ty.dtype();
+                let dtype = match &op {
+                    Some(_) => Some(DType::F32),
+                    None => self.from[(*output)?].ty.dtype(),
+                };
                 let ty = dtype.map_or(Type::Unknown, Type::unranked);
                 Some(self.to.add_value(&format!("value_{at}_{slot}"), ty))
             })

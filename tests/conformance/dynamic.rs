@@ -174,27 +174,54 @@ fn find_other(
 const MOST_ELEMENTS: usize = 8;
 
 /// The encoded model without the shapes of its results, other values for the elements of integer inputs on which these
-/// shapes depend, and the ranges that hold both.
+/// shapes depend, and the ranges that hold both: all other values are larger, or all are smaller, so that both ends of all
+/// ranges together are values that the model takes.
 fn other_values(model: &ModelProto, set: &DataSet) -> Option<(Vec<u8>, DataSet, Vec<String>)> {
     let bytes = with_symbols(model, set, &BTreeSet::new(), false)?;
+    // A Reshape reads 0 in a way of its own.
+    let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+    let least = i64::from(nodes.into_iter().any(|node| node.op_type() == "Reshape"));
+    let larger: &[fn(i64) -> i64] = &[|own| own.saturating_mul(2), |own| own.saturating_add(1)];
+    let smaller: &[fn(i64) -> i64] = &[|own| own.saturating_sub(1)];
+    let found = [larger, smaller].into_iter().find_map(|steps| stepped(&bytes, set, steps, least));
+    let (inputs, outputs) = found?;
+    let ranges = set.inputs.iter().zip(&inputs).filter_map(|((name, own), (_, other))| {
+        let (own, other) = (integers(own)?, integers(other)?);
+        let element = |(a, b): (&i64, &i64)| match a == b {
+            true => a.to_string(),
+            false => format!("{}..{a}..{}", a.min(b), a.max(b)),
+        };
+        let elements = || own.iter().zip(&other).map(element).collect::<Vec<_>>().join(",");
+        (own != other).then(|| format!("{name}={}", elements()))
+    });
+    let ranges = ranges.collect();
+    Some((bytes, DataSet { inputs, outputs }, ranges))
+}
+
+/// Inputs with as many elements changed as ONNX Runtime takes and the shapes of the outputs follow from, and the outputs.
+fn stepped(
+    model: &[u8],
+    set: &DataSet,
+    steps: &[fn(i64) -> i64],
+    least: i64,
+) -> Option<(Vec<(String, Value)>, Vec<(String, Value)>)> {
     let shapes = |outputs: &[(String, Value)]| -> Option<Vec<Vec<usize>>> {
         outputs.iter().map(|(_, value)| Some(value.as_tensor()?.dims().to_vec())).collect()
     };
     let is_empty = |shapes: &[Vec<usize>]| shapes.iter().flatten().any(|&dim| dim == 0);
-    let mut outputs = reference(&bytes, &set.inputs)?;
+    let mut outputs = reference(model, &set.inputs)?;
     let mut inputs = set.inputs.clone();
     let mut changed = false;
     for at in 0..inputs.len() {
-        let list = integers(&inputs[at].1).unwrap_or_default();
-        for k in (0..list.len()).filter(|_| list.len() <= MOST_ELEMENTS) {
-            let own = list[k];
-            for other in [own.saturating_add(1), own.saturating_mul(2), own - 1] {
-                if own < 0 || other < 0 || other == own {
+        let list = integers(&inputs[at].1).filter(|list| list.len() <= MOST_ELEMENTS).unwrap_or_default();
+        for (k, &own) in list.iter().enumerate() {
+            for other in steps.iter().map(|step| step(own)) {
+                if own.min(other) < least || other == own {
                     continue;
                 }
                 let mut trial = inputs.clone();
                 trial[at].1 = replaced(&trial[at].1, k, other)?;
-                let Some(found) = reference(&bytes, &trial) else { continue };
+                let Some(found) = reference(model, &trial) else { continue };
                 let (before, after) = (shapes(&outputs)?, shapes(&found)?);
                 if before != after && !is_empty(&before) && !is_empty(&after) {
                     (inputs, outputs, changed) = (trial, found, true);
@@ -203,17 +230,7 @@ fn other_values(model: &ModelProto, set: &DataSet) -> Option<(Vec<u8>, DataSet, 
             }
         }
     }
-    let ranges = set.inputs.iter().zip(&inputs).filter_map(|((name, own), (_, other))| {
-        let (own, other) = (integers(own)?, integers(other)?);
-        let element = |(a, b): (&i64, &i64)| match a == b {
-            true => a.to_string(),
-            false => format!("{}..{a}..{}", a.min(b), a.max(b)),
-        };
-        (own != other)
-            .then(|| format!("{name}={}", own.iter().zip(&other).map(element).collect::<Vec<_>>().join(",")))
-    });
-    let ranges = ranges.collect();
-    changed.then_some((bytes, DataSet { inputs, outputs }, ranges))
+    changed.then_some((inputs, outputs))
 }
 
 /// Elements of an integer tensor of rank 0 or 1.
