@@ -31,7 +31,7 @@ pub struct TargetDiff {
     pub new: Vec<NodeRow>,
     /// Nodes that are placed otherwise, or for another reason (by its code): before and now.
     pub moved: Vec<(NodeRow, NodeRow)>,
-    /// Sums that changed: name, before, now.
+    /// Sums that changed, and whether TF32 is allowed (0 or 1): name, before, now.
     pub sums: Vec<(&'static str, u64, u64)>,
 }
 
@@ -72,6 +72,7 @@ fn of_target(old: &TargetReport, new: &TargetReport) -> TargetDiff {
         ("host segments", a.host_segments as u64, b.host_segments as u64),
         ("boundary bytes", a.boundary_bytes, b.boundary_bytes),
         ("boundary casts", a.boundary_casts as u64, b.boundary_casts as u64),
+        ("tf32", u64::from(old.tf32), u64::from(new.tf32)),
     ];
     TargetDiff {
         target: new.target.clone(),
@@ -240,6 +241,14 @@ mod tests {
         );
         let refusals: Vec<_> = found.targets[0].new_refusals().map(|row| row.name.as_str()).collect();
         assert_eq!(refusals, ["a", "b"]);
+    }
+
+    #[test]
+    fn another_precision_is_a_change() {
+        let a = report("rtx-1.7:sm89", &[("a", "engine", None)], 0);
+        let mut b = a.clone();
+        b.targets[0].tf32 = true;
+        assert_eq!(diff(&a, &b).to_string(), "tf32: 0 -> 1\n");
     }
 
     #[test]
