@@ -198,13 +198,11 @@ fn other_values(model: &ModelProto, set: &DataSet) -> Option<(Vec<u8>, DataSet, 
     Some((bytes, DataSet { inputs, outputs }, ranges))
 }
 
+/// Inputs or outputs by name.
+type Named = Vec<(String, Value)>;
+
 /// Inputs with as many elements changed as ONNX Runtime takes and the shapes of the outputs follow from, and the outputs.
-fn stepped(
-    model: &[u8],
-    set: &DataSet,
-    steps: &[fn(i64) -> i64],
-    least: i64,
-) -> Option<(Vec<(String, Value)>, Vec<(String, Value)>)> {
+fn stepped(model: &[u8], set: &DataSet, steps: &[fn(i64) -> i64], least: i64) -> Option<(Named, Named)> {
     let shapes = |outputs: &[(String, Value)]| -> Option<Vec<Vec<usize>>> {
         outputs.iter().map(|(_, value)| Some(value.as_tensor()?.dims().to_vec())).collect()
     };
