@@ -113,7 +113,7 @@ pub fn part(
     cx.one(Layer::Slice { x, start, size, stride, mode: SampleMode::Strict, fill: None })
 }
 
-/// Where each of `tokens` tokens of sequences of several lengths stands among all places, padding included: [m] i64, from
+/// Where each of `tokens` tokens of sequences of several lengths stands among all places, padding included: `[m]` i64, from
 /// the input in `slot` [n, s] i32, which has the places of the padding behind them.
 pub fn places(cx: &mut Emit<'_>, slot: usize, tokens: &DimPlan) -> TensorId {
     let x = cx.input(slot);
@@ -255,7 +255,7 @@ pub fn summed(cx: &mut Emit<'_>, a: Option<TensorId>, b: Option<TensorId>) -> Op
 pub enum Sink {
     /// 0.
     Zero,
-    /// What the input of this slot has for each head, [h].
+    /// What the input of this slot has for each head, `[h]`.
     OfHeads(usize),
 }
 

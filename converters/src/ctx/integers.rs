@@ -49,7 +49,7 @@ pub enum Along {
     Axis(usize),
     /// Along this axis from the end.
     FromEnd(usize),
-    /// Of a stack of matrices [d, k, n]: one for each matrix [d], or for each of its columns [d, n].
+    /// Of a stack of matrices `[d, k, n]`: one for each matrix `[d]`, or for each of its columns `[d, n]`.
     Stack,
 }
 

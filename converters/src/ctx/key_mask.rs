@@ -91,7 +91,7 @@ fn may_be(a: &Dim, b: &Dim) -> bool {
     a == b || a.known().is_none() || b.known().is_none()
 }
 
-/// Demands of the dims of a mask and of a bias what [`plan`] and [`attention_bias`] rely on. Numbers that differ are
+/// Demands of the dims of a mask and of a bias what `plan` and `attention_bias` rely on. Numbers that differ are
 /// refused there.
 pub fn demand(node: NodeView<'_>, slots: Slots, dims: Dims<'_>, cx: &mut InferCx<'_>) {
     let mask = slots.mask.0;
