@@ -163,6 +163,20 @@ impl Attributes {
         Ok(dims)
     }
 
+    /// Paddings of a pooling, whose every window holds an element at least.
+    ///
+    /// # Errors
+    /// As [`Attributes::paddings`]. `E0201`: a padding that is negative, or not smaller than the kernel.
+    pub fn pooled_paddings(&self, spatial: &[Dim]) -> Result<(Vec<i64>, Vec<i64>), Refusal> {
+        let (before, after) = self.paddings(spatial)?;
+        non_negative(&before, &after)?;
+        if (0..spatial.len()).any(|axis| before[axis].max(after[axis]) >= self.reach(axis)) {
+            let why = "a padding that is not smaller than the kernel";
+            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("pads"));
+        }
+        Ok((before, after))
+    }
+
     /// Paddings before and after for an input with these spatial dims.
     ///
     /// # Errors

@@ -79,13 +79,7 @@ impl Converter for LpPool {
         if p < 1 {
             return Err(Refusal::new(Code::ATTRIBUTE, format!("a norm of order {p}")).slot("p"));
         }
-        let (before, mut after) = attributes.paddings(&x.shape[2..])?;
-        window::non_negative(&before, &after)?;
-        if (0..n).any(|axis| before[axis].max(after[axis]) >= attributes.reach(axis)) {
-            return Err(
-                Refusal::new(Code::ATTRIBUTE, "a padding that is not smaller than the kernel").slot("pads")
-            );
-        }
+        let (before, mut after) = attributes.pooled_paddings(&x.shape[2..])?;
         if attributes.dilations.iter().any(|&dilation| dilation != 1) {
             let taps = Taps::plan(&attributes, &x.shape[2..], before, after)?;
             taps.few_along_axes()?;

@@ -70,12 +70,7 @@ impl Converter for NhwcMaxPool {
         let n = window::spatial(&x, "x")?;
         let dims = layout::to_first(x.shape);
         let attributes = Attributes::read(node, n, None).map_err(window::refused)?;
-        let (before, after) = attributes.paddings(&dims[2..])?;
-        window::non_negative(&before, &after)?;
-        if (0..n).any(|axis| before[axis].max(after[axis]) >= attributes.reach(axis)) {
-            let why = "a padding that is not smaller than the kernel";
-            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("pads"));
-        }
+        let (before, after) = attributes.pooled_paddings(&dims[2..])?;
         let taps = Taps::plan(&attributes, &dims[2..], before, after)?;
         taps.few_along_axes()?;
         Ok(Plan { taps, to: x.dtype })

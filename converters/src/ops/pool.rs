@@ -88,13 +88,7 @@ impl Converter for Pool {
         let n = window::spatial(&x, "X")?;
         let kind = if node.op() == "MaxPool" { PoolKind::Max } else { PoolKind::Average };
         let attributes = window::Attributes::read(node, n, None).map_err(window::refused)?;
-        let (before, after) = attributes.paddings(&x.shape[2..])?;
-        window::non_negative(&before, &after)?;
-        if (0..n).any(|axis| before[axis].max(after[axis]) >= attributes.reach(axis)) {
-            return Err(
-                Refusal::new(Code::ATTRIBUTE, "a padding that is not smaller than the kernel").slot("pads")
-            );
-        }
+        let (before, after) = attributes.pooled_paddings(&x.shape[2..])?;
         let count_pads = node.int("count_include_pad", 0) != 0;
         if node.output(1).is_some() {
             let taps = Taps::plan(&attributes, &x.shape[2..], before, after)?;

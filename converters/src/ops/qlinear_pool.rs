@@ -112,12 +112,7 @@ impl Converter for QLinearPool {
         let n = window::spatial(&x, "x")?;
         let spatial = &dims[2..];
         let attributes = Attributes::read(node, n, None).map_err(window::refused)?;
-        let (before, after) = attributes.paddings(spatial)?;
-        window::non_negative(&before, &after)?;
-        if (0..n).any(|axis| before[axis].max(after[axis]) >= attributes.reach(axis)) {
-            let why = "a padding that is not smaller than the kernel";
-            return Err(Refusal::new(Code::ATTRIBUTE, why).slot("pads"));
-        }
+        let (before, after) = attributes.pooled_paddings(spatial)?;
         if attributes.dilations.iter().any(|&dilation| dilation != 1) {
             let why = "the operator has no dilated windows";
             return Err(Refusal::new(Code::ATTRIBUTE, why).slot("dilations"));
